@@ -1,0 +1,115 @@
+# `make` alone prints the verbs. On a machine with nothing but Python 3.11+ and make, `make demo`
+# and `make test` do everything by themselves: the environment is made once, in .venv, from
+# hash-locked requirements, and again only when those or pyproject.toml change.
+#
+#   PYTHON       the interpreter the environment is made with
+#   ARGS         more arguments for up, demo, load and replay
+#   PYTEST_ARGS  more arguments for the test verbs, such as `-k windows` or `--junitxml=FILE`
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+VENV := .venv
+BIN := $(VENV)/bin
+# One stamp for what is done once: the locked packages to run, those to test, our own code.
+RUN_PACKAGES := $(VENV)/.ready-run
+DEV_PACKAGES := $(VENV)/.ready-dev
+CODE := $(VENV)/.ready-code
+RUN_READY := $(RUN_PACKAGES) $(CODE)
+DEV_READY := $(DEV_PACKAGES) $(CODE)
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check install -qq
+ARGS ?=
+PYTEST_ARGS ?=
+PYTHON ?=
+
+# The first interpreter that is new enough and can make an environment. Each is started, not only
+# looked up: a shim of a version manager is on the PATH also when no version stands behind it.
+define find_python
+found=""; \
+for candidate in $(or $(PYTHON),python3.13 python3.12 python3.11 python3); do \
+	if "$$candidate" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	then found="$$candidate"; break; fi; \
+done; \
+if [ -z "$$found" ]; then \
+	echo "make: no Python 3.11 or newer that can make environments among: $(or $(PYTHON),python3.13 python3.12 python3.11 python3)" >&2; \
+	echo "make: name one with 'make PYTHON=/path/to/python3'; on Debian and Ubuntu 'apt-get install python3-venv' brings what is missing" >&2; \
+	exit 1; \
+fi
+endef
+
+.PHONY: help
+help: ## print these verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: $(DEV_READY) ## make .venv with everything locked by hash; done once
+
+$(RUN_PACKAGES): requirements/run.txt
+	@$(find_python); echo "make: an environment in $(VENV) with $$("$$found" --version); a minute or two, once"; \
+	"$$found" -m venv --clear $(VENV)
+	@$(PIP_INSTALL) --require-hashes -r requirements/run.txt
+	@touch $@
+
+$(DEV_PACKAGES): requirements/dev.txt $(RUN_PACKAGES)
+	@$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(CODE): pyproject.toml $(RUN_PACKAGES)
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: fmt
+fmt: $(DEV_READY) ## format, and mend what ruff can mend safely
+	$(BIN)/ruff check --fix --exit-zero --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: check
+check: $(DEV_READY) ## format, lint, types, floors, generated schemas: all but the tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m fairlease_schemas.generate --check
+
+.PHONY: test
+test: $(DEV_READY) ## the tests that need nothing but Python; none is skipped
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" --ignore=tests/peers $(PYTEST_ARGS)
+
+.PHONY: test-peers
+test-peers: $(DEV_READY) ## the tests beside other systems (needs their packages)
+	@if [ -z "$$(find tests/peers -name 'test_*.py' 2>/dev/null | head -n 1)" ]; then \
+		echo "make: tests/peers holds no test yet; nothing to run"; \
+	else \
+		$(BIN)/python -m pytest tests/peers $(PYTEST_ARGS); code=$$?; \
+		if [ $$code -eq 5 ]; then echo "make: no test of tests/peers was selected; nothing to run"; \
+		else exit $$code; fi; \
+	fi
+
+.PHONY: test-long
+test-long: $(DEV_READY) ## the tests that take minutes; before an issue is closed
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m long $(PYTEST_ARGS)
+
+.PHONY: demo
+demo: $(RUN_READY) ## the whole system on this machine in under two minutes
+	$(BIN)/fairlease demo $(ARGS)
+
+.PHONY: up
+up: $(RUN_READY) ## start the bus, the services and an agent here, and keep them
+	$(BIN)/fairlease up $(ARGS)
+
+.PHONY: replay
+replay: $(RUN_READY) ## re-decide a recorded log: make replay ARGS=FILE
+	$(BIN)/fairlease replay $(ARGS)
+
+.PHONY: load
+load: $(DEV_READY) ## the load test of the whole chain, figures as JSON
+	$(BIN)/python loadtests/run.py spine --json $(ARGS)
+
+.PHONY: docs
+docs: $(RUN_READY) ## write the JSON Schemas and the event catalogue anew from the code
+	$(BIN)/python -m fairlease_schemas.generate
+
+.PHONY: lock
+lock: ## resolve requirements/*.txt anew with Python 3.11; UPGRADE=1 takes the newest
+	@PYTHON="$(or $(PYTHON),python3.11)" sh requirements/lock.sh

@@ -1,0 +1,155 @@
+"""One cycle: rank, place, preempt; three records in scope `alloc`, each decided at its own basis."""
+
+from enum import StrEnum
+
+import msgspec
+
+from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId
+
+
+class Licence(StrEnum):
+    """What a claim may evict, given by the reason that ranked it (decisions.md 3.5-3.8)."""
+
+    DEBUG = "debug"
+    UNDER_SHARE = "under-share"
+    OVER_SHARE = "over-share"
+    IDLE = "idle"
+
+
+class RequestClass(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Requests that a cycle cannot tell apart (decisions.md 4.4), `count` of them waiting at the rank.
+
+    `lane` is `debug` for those that asked for it, and then `account` is whose they are.
+    `min_runtime_ms` 0 is idle work.
+    """
+
+    key: str
+    budget: BudgetId
+    hosts: int
+    gpus_per_host: int
+    min_runtime_ms: int
+    count: int
+    lane: str = ""
+    account: str = ""
+
+
+class NodeStanding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The numbers of one budget node in one pool, all GPU-milliseconds within the lookback.
+
+    `entitled_gpu_ms` is already raised to the entitlement floor (2.3). `parent` is empty for a child
+    of the root.
+    """
+
+    budget: BudgetId
+    weight: int
+    entitled_gpu_ms: int
+    parent: BudgetId = ""
+    used_gpu_ms: int = 0
+    promised_gpu_ms: int = 0
+
+
+class PoolRank(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One pool's ranking: the nodes' numbers and, by partition, the classes in each leaf's own order.
+
+    `lane` and `idle` are in order of first submission. `leaves` holds the budgeted classes of each
+    leaf, leaves by id, classes by the first submission in each.
+    """
+
+    pool: PoolId
+    schedulable_gpus: int
+    nodes: tuple[NodeStanding, ...] = ()
+    lane: tuple[RequestClass, ...] = ()
+    leaves: tuple[RequestClass, ...] = ()
+    idle: tuple[RequestClass, ...] = ()
+
+
+class CycleRanked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cycle-ranked"):
+    """A cycle began: who stands where, and who waits, as of the record's basis.
+
+    A record names at most `max_classes_per_pool` classes, from the `first_class`-th on (by first
+    submission, from 0); `is_cut` when more wait behind the `classes` it looked at.
+    """
+
+    cycle: int
+    pools: tuple[PoolRank, ...] = ()
+    first_class: int = 0
+    classes: int = 0
+    is_cut: bool = False
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """GPUs of one host, by index into its inventory."""
+
+    host: HostId
+    gpus: tuple[int, ...]
+
+
+class GangGranted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="gang-granted"):
+    """A whole gang got its GPUs; the address of this event is the attempt's fencing token.
+
+    `licence` is what ranked the claim; `window_ms` is protected from now on.
+    """
+
+    job: JobId
+    attempt: AttemptId
+    number: int
+    pool: PoolId
+    parts: tuple[Part, ...]
+    window_ms: int
+    licence: Licence
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A pick that placement could not place but that may evict: handed to preemption in rank order."""
+
+    job: JobId
+    pool: PoolId
+    key: str
+    licence: Licence
+
+
+class CyclePlaced(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cycle-placed"):
+    """Placement is done with this cycle. `is_cut` when grants stopped at the record's bound."""
+
+    cycle: int
+    claims: tuple[Claim, ...] = ()
+    is_cut: bool = False
+
+
+class EvictionOrdered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="eviction-ordered"):
+    """This attempt must leave for `claim`: notice and grace first, then stop."""
+
+    attempt: AttemptId
+    claim: JobId
+    licence: Licence
+    grace_ms: int
+    lost_gpu_ms: int
+
+
+class ReservationMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="reservation-made"):
+    """These hosts are kept for `job` from now, for at most `for_ms` (decisions.md 5.6)."""
+
+    job: JobId
+    pool: PoolId
+    hosts: tuple[HostId, ...]
+    for_ms: int
+
+
+class ReservationEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="reservation-ended"):
+    """The hosts are free for anyone again; `why` is `expired` or `not-waiting`."""
+
+    job: JobId
+    why: str
+
+
+class CycleClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cycle-closed"):
+    """The cycle is over; the next may begin."""
+
+    cycle: int
+
+
+class CycleAbandoned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cycle-abandoned"):
+    """The step named did not come in time; what was granted stands, and a new cycle may begin."""
+
+    cycle: int
+    missing: str

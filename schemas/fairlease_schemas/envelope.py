@@ -1,0 +1,146 @@
+"""The record: one message of the log, one decision (log.md L2).
+
+Addresses are (epoch, position, index): the log's epoch, the record's stream sequence, the event's
+place in it. They compare by that order and are written `e-p-i` where a token is needed.
+"""
+
+from typing import Final
+
+import msgspec
+
+from fairlease_schemas import budget, commands, cycle, host, job, policy, reasons, reports
+
+RECORD_VERSION: Final = 1
+MAX_RECORD_BYTES: Final = 256 * 1024
+
+
+class Address(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """Where an event stands; also the fencing token of a grant."""
+
+    epoch: int
+    position: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.position}-{self.index}"
+
+
+def parse_address(text: str) -> Address:
+    """The address written `e-p-i`; ValueError for anything else."""
+    parts = text.split("-")
+    if len(parts) != 3 or not all(p.isascii() and p.isdigit() and len(p) <= 18 for p in parts):
+        raise ValueError(f"{text[:60]!r} is not an address: write epoch-position-index, for example 1-42-0")
+    return Address(*map(int, parts))
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="submitted"):
+    """What admission read of a readable `submit-job`: scheduling fields and digest, never the command line."""
+
+    budget: str
+    request_id: str
+    digest: str
+    request: job.Request
+
+
+class Misshapen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="misshapen"):
+    """A `submit-job` that could be read but is not a contract; the problems were found at the edge."""
+
+    budget: str
+    request_id: str
+    problems: tuple[job.Problem, ...]
+
+
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="unreadable"):
+    """A message that is no command or report at all."""
+
+    size: int
+    sha256: str
+    error: str
+
+
+class TimerFired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="timer-fired"):
+    """The bus's own word that this instant has passed."""
+
+    due_ms: int
+
+
+Said = (
+    Submitted
+    | Misshapen
+    | Unreadable
+    | TimerFired
+    | commands.CancelJob
+    | commands.ChangeBudget
+    | commands.ChangePolicy
+    | commands.CordonHost
+    | commands.ReturnHost
+    | reports.HostUp
+    | reports.RunStarted
+    | reports.RunGone
+)
+
+Event = (
+    job.JobAdmitted
+    | job.JobRefused
+    | job.CommandRefused
+    | job.MessageRefused
+    | job.AttemptStarted
+    | job.AttemptEnding
+    | job.PartGone
+    | job.AttemptEnded
+    | job.JobRequeued
+    | job.JobReleased
+    | job.JobSucceeded
+    | job.JobFailed
+    | job.JobCancelled
+    | job.JobTimedOut
+    | budget.BudgetChanged
+    | budget.AttemptCharged
+    | policy.PolicyChanged
+    | host.HostRegistered
+    | host.HostHeld
+    | host.HostHoldCleared
+    | cycle.CycleRanked
+    | cycle.GangGranted
+    | cycle.CyclePlaced
+    | cycle.EvictionOrdered
+    | cycle.ReservationMade
+    | cycle.ReservationEnded
+    | cycle.CycleClosed
+    | cycle.CycleAbandoned
+    | reasons.ReasonBegan
+    | reasons.ReasonEnded
+)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A message this record answers, and the part of it that the decision read.
+
+    `time_ms` is the bus's timestamp of the message, `who` the account, host or service that the
+    stream and subject name as its sender.
+    """
+
+    stream: str
+    seq: int
+    time_ms: int
+    who: str
+    said: Said
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision. `id` is the SHA-256 of the canonical record without `id`.
+
+    `at_ms` is log time, `basis` the position whose fold the decision saw, `causes` what it rests on,
+    `policy` the name in force there. A record has no position in it: the stream gives that.
+    """
+
+    v: int
+    at_ms: int
+    by: str
+    epoch: int
+    basis: int
+    policy: str
+    causes: tuple[Address, ...]
+    answers: tuple[Answer, ...]
+    events: tuple[Event, ...]
+    id: str = ""

@@ -1,0 +1,229 @@
+"""What the explainer answers: read models, each with the log position it was read at.
+
+Every view is a projection and can be made again from the log. Keys are public (docs/outputs): more
+may be added, none renamed. Instants end in `_ms` since 1970, shares are exact permille integers.
+"""
+
+from typing import Any
+
+import msgspec
+
+from fairlease_schemas.job import Advice, Problem
+
+API_VERSION = "fairlease/v1"
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What all answers begin with."""
+
+    apiVersion: str = API_VERSION  # noqa: N815 - the key is spelled as Kubernetes spells it
+
+
+class AsOf(msgspec.Struct, frozen=True, kw_only=True):
+    """The place in the log that a view was read at, and the log time there."""
+
+    epoch: int
+    position: int
+    log_time_ms: int
+
+
+class CommandAnswer(View, frozen=True, kw_only=True, tag_field="kind", tag="Answer"):
+    """The answer to the command at `seq` of the account's inbox; `outcome` is `accepted`, `repeated` or `refused`."""
+
+    account: str
+    seq: int
+    verb: str
+    outcome: str
+    job: str = ""
+    state: str = ""
+    problems: tuple[Problem, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    as_of: AsOf
+
+
+class FeedEvent(View, frozen=True, kw_only=True, tag_field="kind", tag="JobEvent"):
+    """One step of a job's life: the event's tag, the state after it, and the exit code once there is one."""
+
+    job: str
+    event: str
+    state: str
+    at_ms: int
+    attempt: str = ""
+    hosts: tuple[str, ...] = ()
+    end: str = ""
+    exit_code: int | None = None
+    as_of: AsOf
+
+
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt: where it ran, since when, how it ended."""
+
+    attempt: str
+    number: int
+    pool: str
+    hosts: tuple[str, ...]
+    gpus: int
+    granted_ms: int
+    started_ms: int | None
+    ended_ms: int | None
+    window_ms: int
+    end: str
+    exit_code: int | None
+    token: str
+
+
+class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
+    """A job as it stands. `exit_code` is what `submit --wait` returns, absent while the job goes on."""
+
+    job: str
+    account: str
+    budget: str
+    request_id: str
+    state: str
+    end: str
+    exit_code: int | None
+    submitted_ms: int
+    hosts: int
+    gpus_per_host: int
+    min_runtime_ms: int
+    timeout_ms: int
+    lane: str
+    digest: str
+    attempts: tuple[AttemptView, ...]
+    as_of: AsOf
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the queue. `rank` counts waiting jobs in the order they would be tried, from 1."""
+
+    job: str
+    account: str
+    budget: str
+    state: str
+    hosts: int
+    gpus: int
+    min_runtime_ms: int
+    since_ms: int
+    rank: int | None
+    reason: str
+
+
+class QueueView(View, frozen=True, kw_only=True, tag_field="kind", tag="Queue"):
+    """Running jobs first, then waiting ones by rank. `waiting` and `running` count all, `rows` may be cut."""
+
+    waiting: int
+    running: int
+    rows: tuple[QueueRow, ...]
+    as_of: AsOf
+
+
+class WhyReason(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason with its evidence; `positions` are the log positions that recorded it."""
+
+    code: str
+    since_ms: int
+    until_ms: int | None
+    evidence: dict[str, Any]
+    positions: tuple[int, ...]
+
+
+class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the contract and when the job would then start."""
+
+    change: dict[str, int]
+    start_by_ms: int
+
+
+class WhyText(msgspec.Struct, frozen=True, kw_only=True):
+    """The same answer in words, made from the record alone."""
+
+    en: str
+    zh: str
+
+
+class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
+    """Why a job is where it is (decisions.md 9)."""
+
+    job: str
+    state: str
+    as_of: AsOf
+    rank: int | None
+    start_by_ms: int | None
+    reasons: tuple[WhyReason, ...]
+    counterfactuals: tuple[Counterfactual, ...]
+    text: WhyText
+
+
+class ShareRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One budget node in one pool; `standing_permille` is (used + promised) over entitled, absent at entitled 0."""
+
+    budget: str
+    parent: str
+    depth: int
+    weight: int
+    pool: str
+    entitled_gpu_ms: int
+    used_gpu_ms: int
+    promised_gpu_ms: int
+    standing_permille: int | None
+    held_gpus: int
+    waiting_jobs: int
+
+
+class SharesView(View, frozen=True, kw_only=True, tag_field="kind", tag="Shares"):
+    """The tree in depth-first order, one row per node and pool."""
+
+    rows: tuple[ShareRow, ...]
+    as_of: AsOf
+
+
+class HostRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One host: its devices, what holds them, and its holds as `kind(owner): reason`."""
+
+    host: str
+    pool: str
+    model: str
+    block: str
+    gpus: int
+    free_gpus: int
+    is_simulated: bool
+    holds: tuple[str, ...]
+    attempts: tuple[str, ...]
+
+
+class HostsView(View, frozen=True, kw_only=True, tag_field="kind", tag="Hosts"):
+    """Every registered host, by id."""
+
+    rows: tuple[HostRow, ...]
+    as_of: AsOf
+
+
+class PolicyView(View, frozen=True, kw_only=True, tag_field="kind", tag="Policy"):
+    """The policy in force, by its name, with all its numbers."""
+
+    name: str
+    policy: dict[str, Any]
+    as_of: AsOf
+
+
+class Trouble(View, frozen=True, kw_only=True, tag_field="kind", tag="Trouble"):
+    """A question that has no answer: `code` is `unknown-job`, `unknown-question` or `bad-question`."""
+
+    code: str
+    text: str
+
+
+class Health(View, frozen=True, kw_only=True, tag_field="kind", tag="Health"):
+    """A service about itself. `is_ready` once it has folded the log to the end it saw at its start."""
+
+    service: str
+    replica: str
+    pid: int
+    is_ready: bool
+    position: int
+    records_written: int
+    moved: int
+    fold_version: str
+
+
+Reply = CommandAnswer | FeedEvent | JobView | QueueView | Why | SharesView | HostsView | PolicyView | Trouble | Health

@@ -1,0 +1,169 @@
+"""A job's life, as admission records it (scope `intake`)."""
+
+from enum import StrEnum
+
+import msgspec
+
+from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, PoolId
+
+
+class End(StrEnum):
+    """How an attempt ended (decisions.md 8.4)."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed-out"
+    START_FAILED = "start-failed"
+    PREEMPTED = "preempted"
+    FAULT = "fault"
+    LOST = "lost"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The scheduling fields of a contract: all that a decision reads of it.
+
+    `min_runtime_ms` is the window, 0 for idle work. `on_timeout` is `fail` or `requeue`.
+    `lane` is empty or `debug`. CPU, memory and disk are per host, 0 for the GPUs' proportional part.
+    """
+
+    hosts: int
+    gpus_per_host: int
+    pools: tuple[PoolId, ...]
+    min_runtime_ms: int
+    timeout_ms: int
+    grace_ms: int
+    is_resumable: bool
+    on_timeout: str = "fail"
+    max_retries: int = 0
+    lane: str = ""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing wrong with what was asked: the field, the rule of decisions.md, the limit, the value, the way out."""
+
+    field: str
+    rule: str
+    value: str = ""
+    limit: str = ""
+    way_out: str = ""
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the submitter could do better; never a reason to refuse."""
+
+    field: str
+    rule: str
+    text: str
+
+
+class JobAdmitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-admitted"):
+    """A contract became a job. `digest` is the SHA-256 of the canonical contract body, kept outside the log."""
+
+    job: JobId
+    account: AccountId
+    budget: BudgetId
+    request_id: str
+    digest: str
+    request: Request
+    advice: tuple[Advice, ...] = ()
+
+
+class JobRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-refused"):
+    """A submission was refused; a job that already had this id is not touched."""
+
+    job: JobId
+    account: AccountId
+    problems: tuple[Problem, ...]
+
+
+class CommandRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="command-refused"):
+    """A well-formed command that the domain says no to."""
+
+    account: AccountId
+    verb: str
+    problems: tuple[Problem, ...]
+
+
+class MessageRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message-refused"):
+    """A message nobody can read. Its bytes are not kept, only their size and SHA-256."""
+
+    stream: str
+    seq: int
+    size: int
+    sha256: str
+    error: str
+
+
+class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-started"):
+    """The part of an attempt on one host runs; the attempt runs when every part does."""
+
+    attempt: AttemptId
+    host: HostId
+
+
+class AttemptEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-ending"):
+    """The attempt is asked to stop, on every host, with this end to come."""
+
+    attempt: AttemptId
+    end: End
+    grace_ms: int
+
+
+class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="part-gone"):
+    """Nothing of the attempt is left on this host. `exit_code` is absent where no process gave one."""
+
+    attempt: AttemptId
+    host: HostId
+    end: End
+    exit_code: int | None = None
+
+
+class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-ended"):
+    """Every part is gone: the only event that releases GPUs. `exit_code` is that of the part that decided the end."""
+
+    attempt: AttemptId
+    end: End
+    exit_code: int | None = None
+
+
+class JobRequeued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-requeued"):
+    """The job waits again, at its first submission's place, after `backoff_ms` (0: at once)."""
+
+    job: JobId
+    end: End
+    backoff_ms: int = 0
+    counts_as_retry: bool = False
+
+
+class JobReleased(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-released"):
+    """A backoff is over: the job competes again."""
+
+    job: JobId
+
+
+class JobSucceeded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-succeeded"):
+    """The job is done; its exit code was 0."""
+
+    job: JobId
+
+
+class JobFailed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-failed"):
+    """The job is over without success: its own failure, a start that failed, or an attempt that was lost."""
+
+    job: JobId
+    end: End
+    exit_code: int | None = None
+
+
+class JobCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-cancelled"):
+    """The job is over by the wish of `account`."""
+
+    job: JobId
+    account: AccountId
+
+
+class JobTimedOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-timed-out"):
+    """The job's last attempt reached its wall limit, and the contract says that this ends the job."""
+
+    job: JobId

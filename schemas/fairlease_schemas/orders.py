@@ -1,0 +1,37 @@
+"""What a host shall run: its whole desired state, on `fl.<cell>.order.<host>`, last message kept.
+
+An order is a projection of the log up to (epoch, position); an agent keeps the greatest it saw. An
+attempt that is no longer named may be forgotten; one that was ever started is never started again.
+"""
+
+import msgspec
+
+from fairlease_schemas.ids import AttemptId, GpuUuid, HostId, JobId
+
+
+class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One attempt's part on this host.
+
+    `token` is the address of its grant. `digest` names the contract body to fetch. `stop` is empty
+    while the attempt shall run, else why it shall stop, with `grace_ms` between notice and TERM.
+    `hosts` are all hosts of the gang in rank order; `rank` is this host's place among them.
+    """
+
+    attempt: AttemptId
+    job: JobId
+    token: str
+    digest: str
+    gpus: tuple[GpuUuid, ...]
+    hosts: tuple[HostId, ...]
+    rank: int
+    stop: str = ""
+    grace_ms: int = 0
+
+
+class HostOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything the host shall run, as of this position of the log."""
+
+    epoch: int
+    position: int
+    host: HostId
+    runs: tuple[RunOrder, ...] = ()

@@ -1,0 +1,58 @@
+"""The numbers a cell is run by, as a frozen record inside the log (decisions.md, Defaults)."""
+
+import msgspec
+
+from fairlease_schemas.ids import AccountId
+from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+
+class WindowBound(msgspec.Struct, frozen=True, kw_only=True):
+    """For gangs of at most `up_to_gpus` GPUs: the shortest and the longest window."""
+
+    up_to_gpus: int
+    shortest_ms: int
+    longest_ms: int
+
+
+DEFAULT_WINDOW_BOUNDS = (
+    WindowBound(up_to_gpus=8, shortest_ms=15 * MINUTE_MS, longest_ms=4 * HOUR_MS),
+    WindowBound(up_to_gpus=64, shortest_ms=15 * MINUTE_MS, longest_ms=8 * HOUR_MS),
+    WindowBound(up_to_gpus=1 << 30, shortest_ms=15 * MINUTE_MS, longest_ms=12 * HOUR_MS),
+)
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All numbers of a policy; the defaults are those of decisions.md.
+
+    `ranker` names the rule by which claims are ordered. `debug_*` rule the debug lane (3.1).
+    `max_grants_per_cycle` and `max_classes_per_pool` bound one record (log.md L2); they count steps.
+    """
+
+    ranker: str = "budget-window"
+    lookback_ms: int = 7 * DAY_MS
+    entitlement_floor_ms: int = 24 * HOUR_MS
+    window_bounds: tuple[WindowBound, ...] = DEFAULT_WINDOW_BOUNDS
+    grace_cap_ms: int = 10 * MINUTE_MS
+    stop_margin_ms: int = 30 * SECOND_MS
+    reservation_slack_ms: int = 60 * SECOND_MS
+    debug_max_gpus: int = 8
+    debug_max_window_ms: int = 15 * MINUTE_MS
+    debug_max_timeout_ms: int = HOUR_MS
+    debug_per_person: int = 2
+    debug_permille: int = 50
+    non_resumable_cap_ms: int = 4 * HOUR_MS
+    retry_backoff_ms: int = 30 * SECOND_MS
+    retry_backoff_cap_ms: int = 10 * MINUTE_MS
+    rank_period_ms: int = 10 * SECOND_MS
+    step_limit_ms: int = 5 * SECOND_MS
+    max_grants_per_cycle: int = 500
+    max_classes_per_pool: int = 256
+
+
+class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="policy-changed"):
+    """From here on decisions follow this policy. The first record of a log is one of these."""
+
+    name: str
+    author: AccountId
+    policy: Policy
+    reason: str = ""

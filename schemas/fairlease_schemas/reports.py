@@ -1,0 +1,47 @@
+"""What agents say, on `fl.<cell>.report.<host>.<kind>`. The host is the subject's, never the body's.
+
+An agent repeats a report until the bus has acknowledged it, so every reader takes each one any
+number of times. What a report says about time is a claim and decides nothing.
+"""
+
+import msgspec
+
+from fairlease_schemas.host import Inventory
+from fairlease_schemas.ids import AttemptId
+from fairlease_schemas.job import End
+
+
+class HostUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="host-up"):
+    """The agent serves this host, and these are its devices."""
+
+    incarnation: str
+    inventory: Inventory
+
+
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run-started"):
+    """The part of the attempt on this host runs. `token` is the grant's address, as ordered."""
+
+    attempt: AttemptId
+    token: str
+
+
+class RunGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run-gone"):
+    """Nothing of the attempt is left on this host, or ever was.
+
+    `exit_code` is the process's own (128 + n after signal n); absent when nothing ran or nobody saw
+    the end. `end` is what the agent saw: `succeeded`, `failed`, `cancelled` (stopped, or never
+    started because the stop came first), `start-failed` or `lost`; `detail` says more in words.
+    """
+
+    attempt: AttemptId
+    token: str
+    end: End
+    exit_code: int | None = None
+    detail: str = ""
+
+
+KINDS = {"host-up": HostUp, "run-started": RunStarted, "run-gone": RunGone}
+"""Kind of the subject to type of the body."""
+
+OWNERS = {"admission": ("run-started", "run-gone"), "health": ("host-up",)}
+"""Which service answers which kinds."""

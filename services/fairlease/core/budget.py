@@ -1,0 +1,218 @@
+"""The budget tree: who shares with whom, and the ledger's decisions about it (decisions.md 2).
+
+A tree is a value: every change makes a new one, and the old ones are kept as *pieces* as long as the
+lookback reaches them, because entitlement is integrated piece by piece (2.2). Leaves are what jobs
+are charged to; a node with children is none.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from fairlease_schemas.budget import AttemptCharged, BudgetChanged
+from fairlease_schemas.commands import ChangeBudget, ChangePolicy
+from fairlease_schemas.envelope import Address, Answer, Event, Unreadable
+from fairlease_schemas.ids import BudgetId, is_name
+from fairlease_schemas.job import CommandRefused, MessageRefused, Problem
+from fairlease_schemas.policy import Policy, PolicyChanged
+
+MAX_WEIGHT = 1_000_000
+MAX_DEPTH = 8
+MAX_NODES = 2_000
+MAX_CHARGES_PER_RECORD = 200
+FIRST_POLICY_NAME = "default"
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One node; `parent` is empty for the children of the root, which has no node of its own."""
+
+    parent: BudgetId
+    weight: int
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """All nodes by id, in the order of the ids, so that every walk is the same everywhere."""
+
+    nodes: dict[BudgetId, Node] = {}
+
+    def children(self, parent: BudgetId) -> list[BudgetId]:
+        """Children of a node (of the root: of the empty id), by id."""
+        return [name for name, node in self.nodes.items() if node.parent == parent]
+
+    def is_leaf(self, name: BudgetId) -> bool:
+        """Whether jobs may be charged to it: it exists and nothing hangs below it."""
+        return name in self.nodes and not any(node.parent == name for node in self.nodes.values())
+
+    def path(self, name: BudgetId) -> list[BudgetId]:
+        """The node, its parent, and so on up to a child of the root; empty for an unknown node."""
+        path: list[BudgetId] = []
+        while name and name in self.nodes and len(path) <= MAX_DEPTH:
+            path.append(name)
+            name = self.nodes[name].parent
+        return path
+
+    def walk(self, parent: BudgetId = "", depth: int = 0) -> Iterator[tuple[BudgetId, int]]:
+        """Every node below `parent`, depth first, siblings by id, with its depth from 0."""
+        for child in self.children(parent):
+            yield child, depth
+            yield from self.walk(child, depth + 1)
+
+    def with_node(self, name: BudgetId, node: Node) -> "Tree":
+        """The tree after a change of one node."""
+        return Tree(dict(sorted({**self.nodes, name: node}.items())))
+
+    def split(self, parent: BudgetId, amount: int) -> dict[BudgetId, int]:
+        """An amount divided among the children by weight, by prefix rounding (2.2).
+
+        Child i in id order gets floor(A(w1+…+wi)/W) - floor(A(w1+…+w(i-1))/W): they sum to the amount.
+        """
+        children = self.children(parent)
+        total = sum(self.nodes[child].weight for child in children)
+        parts: dict[BudgetId, int] = {}
+        weight_before = given = 0
+        for child in children:
+            weight_before += self.nodes[child].weight
+            upto = amount * weight_before // total
+            parts[child] = upto - given
+            given = upto
+        return parts
+
+    def split_all(self, amount: int) -> dict[BudgetId, int]:
+        """The amount divided down the whole tree: each node's part."""
+        parts: dict[BudgetId, int] = {}
+        frontier = [("", amount)]
+        while frontier:
+            parent, whole = frontier.pop()
+            for child, part in self.split(parent, whole).items():
+                parts[child] = part
+                frontier.append((child, part))
+        return parts
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A tree and the instant from which it was in force."""
+
+    from_ms: int
+    tree: Tree
+
+
+class Uncharged(msgspec.Struct, frozen=True):
+    """An attempt that ended and awaits its one charge; `ended` is the address of its end."""
+
+    budget: BudgetId
+    pool: str
+    held_gpu_ms: int
+    is_budgeted: bool
+    ended: Address
+
+
+def change_budget(tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: ChangeBudget) -> Event | None:
+    """The event for a `change-budget`, or None when the tree is already so.
+
+    Refused: an id or weight out of bounds, an unknown parent, a cycle, more than `MAX_DEPTH` levels,
+    and children under a leaf that live jobs are charged to (`busy`).
+    """
+    present = tree.nodes.get(said.budget)
+    parent = said.parent if said.parent is not None else (present.parent if present else "")
+    problem = _tree_problem(tree, busy, said, parent)
+    if problem is not None:
+        return CommandRefused(account=answer.who, verb="change-budget", problems=(problem,))
+    if present == Node(parent, said.weight):
+        return None
+    return BudgetChanged(
+        budget=said.budget, parent=parent, weight=said.weight, author=answer.who, reason=said.reason[:200]
+    )
+
+
+def _tree_problem(tree: Tree, busy: frozenset[BudgetId], said: ChangeBudget, parent: BudgetId) -> Problem | None:
+    if not is_name(said.budget):
+        return Problem(
+            field="budget", rule="2.1", value=said.budget[:80], limit="1-63 of a-z 0-9 -", way_out="choose another name"
+        )
+    if not 1 <= said.weight <= MAX_WEIGHT:
+        return Problem(
+            field="weight", rule="2.1", value=str(said.weight)[:30], limit=f"1-{MAX_WEIGHT}", way_out="write an integer"
+        )
+    if said.budget not in tree.nodes and len(tree.nodes) >= MAX_NODES:
+        return Problem(field="budget", rule="2.1", limit=f"{MAX_NODES} nodes", way_out="join small budgets into one")
+    if not parent:
+        return None
+    if parent not in tree.nodes:
+        return Problem(
+            field="parent", rule="2.1", value=parent[:80], limit="a budget of the tree", way_out="make it first"
+        )
+    above = tree.path(parent)
+    if said.budget in above:
+        return Problem(
+            field="parent",
+            rule="2.1",
+            value=parent,
+            limit="not below the budget itself",
+            way_out="move the parent first",
+        )
+    height = 1 + max((depth + 1 for _, depth in tree.walk(said.budget)), default=0)
+    if len(above) + height > MAX_DEPTH:
+        return Problem(
+            field="parent", rule="2.1", value=parent, limit=f"{MAX_DEPTH} levels", way_out="hang it higher up"
+        )
+    if parent in busy and tree.is_leaf(parent):
+        return Problem(
+            field="parent",
+            rule="1.1",
+            value=parent,
+            limit="no children while jobs are charged to it",
+            way_out="end or move its jobs first",
+        )
+    return None
+
+
+def change_policy(name: str, policy: Policy | None, answer: Answer, said: ChangePolicy) -> Event | None:
+    """The event for a `change-policy`, or None when this policy is in force under this name."""
+    problem = None
+    if not is_name(said.name):
+        problem = Problem(field="name", rule="10.1", value=said.name[:80], limit="1-63 of a-z 0-9 -")
+    elif said.name == name and said.policy != policy:
+        problem = Problem(field="name", rule="10.1", value=said.name, way_out="other numbers need another name")
+    else:
+        problem = _policy_problem(said.policy)
+    if problem is not None:
+        return CommandRefused(account=answer.who, verb="change-policy", problems=(problem,))
+    if said.name == name:
+        return None
+    return PolicyChanged(name=said.name, author=answer.who, policy=said.policy, reason=said.reason[:200])
+
+
+def _policy_problem(policy: Policy) -> Problem | None:
+    if policy.ranker != "budget-window":
+        return Problem(field="policy.ranker", rule="3.9", value=policy.ranker[:80], limit="budget-window")
+    for name in policy.__struct_fields__:
+        value = getattr(policy, name)
+        if isinstance(value, int) and not 0 <= value <= 10**12:
+            return Problem(field=f"policy.{name}", rule="10.1", value=str(value)[:30], limit="0-10^12")
+    for name in ("lookback_ms", "rank_period_ms", "step_limit_ms", "max_grants_per_cycle", "max_classes_per_pool"):
+        if getattr(policy, name) < 1:
+            return Problem(field=f"policy.{name}", rule="10.1", value="0", limit=">= 1")
+    if policy.max_grants_per_cycle > 500 or policy.max_classes_per_pool > 256:
+        return Problem(field="policy.max_…", rule="L2", limit="500 grants, 256 classes: one record of 256 KiB")
+    ups = [bound.up_to_gpus for bound in policy.window_bounds]
+    if not ups or ups != sorted(set(ups)) or any(b.shortest_ms > b.longest_ms for b in policy.window_bounds):
+        return Problem(field="policy.window_bounds", rule="1.4", limit="rising up_to_gpus, shortest <= longest")
+    return None
+
+
+def refuse_unreadable(answer: Answer, said: Unreadable) -> MessageRefused:
+    """The event that answers a message nobody can read."""
+    return MessageRefused(
+        stream=answer.stream, seq=answer.seq, size=said.size, sha256=said.sha256, error=said.error[:200]
+    )
+
+
+def charge(attempt: str, owed: Uncharged) -> AttemptCharged:
+    """The one charge of an ended attempt: its held time for budgeted work, nothing for idle work (2.4)."""
+    return AttemptCharged(
+        attempt=attempt,
+        budget=owed.budget,
+        pool=owed.pool,
+        held_gpu_ms=owed.held_gpu_ms,
+        charged_gpu_ms=owed.held_gpu_ms if owed.is_budgeted else 0,
+    )

@@ -1,0 +1,171 @@
+"""What a contract may ask for: the rules of decisions.md 1 that need the cell to be judged.
+
+The shape of a contract (types, units, unknown keys) was judged at the edge. Every refusal names
+the field, the rule, the limit, the value and the way out; all problems are found, not the first.
+"""
+
+from fairlease.core.job import replace
+from fairlease.core.placement.fit import Shape, is_feasible
+from fairlease.core.world import World
+from fairlease_schemas.ids import BudgetId
+from fairlease_schemas.job import Advice, Problem, Request
+from fairlease_schemas.policy import Policy
+from fairlease_schemas.units import format_length
+
+
+def effective_request(world: World, policy: Policy, asked: Request) -> Request:
+    """The request as it will be scheduled.
+
+    No pools means every pool of the cell that could take the gang, by id; not resumable means that
+    the window is the whole timeout (1.6); grace is capped (1.7).
+    """
+    pools = asked.pools or tuple(
+        pool for pool in world.fleet.pools() if is_feasible(world, pool, Shape(asked.hosts, asked.gpus_per_host))
+    )
+    window_ms = asked.min_runtime_ms if asked.is_resumable or asked.min_runtime_ms == 0 else asked.timeout_ms
+    return replace(asked, pools=pools, min_runtime_ms=window_ms, grace_ms=min(asked.grace_ms, policy.grace_cap_ms))
+
+
+def check(
+    world: World, policy: Policy, budget: BudgetId, request: Request
+) -> tuple[tuple[Problem, ...], tuple[Advice, ...]]:
+    """Every problem of an effective request, in the order of the rules; and advice when there is none."""
+    problems = [
+        *_budget(world, budget),
+        *_pools(world, request),
+        *(_debug(policy, request) if request.lane else _window(policy, request)),
+        *_resumable(policy, request),
+    ]
+    return tuple(problems), (() if problems else _advice(request))
+
+
+def _budget(world: World, budget: BudgetId) -> list[Problem]:
+    tree = world.tree
+    if tree.is_leaf(budget):
+        return []
+    if budget in tree.nodes:
+        below = ", ".join(tree.children(budget)[:8])
+        return [
+            Problem(
+                field="spec.budget",
+                rule="1.1",
+                value=budget,
+                limit="a leaf of the tree",
+                way_out=f"charge one of {below}",
+            )
+        ]
+    leaves = ", ".join([name for name in tree.nodes if tree.is_leaf(name)][:8]) or "none yet"
+    return [
+        Problem(
+            field="spec.budget",
+            rule="1.1",
+            value=budget[:80],
+            limit="a leaf of the tree",
+            way_out=f"leaves: {leaves}; a lead makes one with `fairlease budget set NAME --weight N`",
+        )
+    ]
+
+
+def _pools(world: World, request: Request) -> list[Problem]:
+    known = world.fleet.pools()
+    unknown = [pool for pool in request.pools if pool not in known]
+    if unknown:
+        way_out = f"pools: {', '.join(known[:8]) or 'none yet, no host is registered'}"
+        return [Problem(field="spec.pools", rule="1.3", value=unknown[0], limit="a pool of the cell", way_out=way_out)]
+    shape = Shape(request.hosts, request.gpus_per_host)
+    if any(is_feasible(world, pool, shape) for pool in request.pools):
+        return []
+    sizes: dict[tuple[str, int], int] = {}
+    for pool in known:
+        for host in world.fleet.in_pool(pool):
+            sizes[pool, host.gpus] = sizes.get((pool, host.gpus), 0) + 1
+    has = ", ".join(f"{pool}: {count} hosts of {gpus} GPUs" for (pool, gpus), count in sorted(sizes.items()))
+    whole = " (more than one host means whole hosts)" if request.hosts > 1 else ""
+    return [
+        Problem(
+            field="spec.hosts" if request.hosts > 1 else "spec.gpus_per_host",
+            rule="1.3",
+            value=f"{request.hosts} x {request.gpus_per_host} GPUs{whole}",
+            limit=(has or "no host is registered")[:300],
+            way_out="ask for a gang that the hosts could take when empty",
+        )
+    ]
+
+
+def _window(policy: Policy, request: Request) -> list[Problem]:
+    """Rule 1.4: idle work has none; a window that is the whole timeout (1.6) has no lower bound."""
+    window_ms = request.min_runtime_ms
+    if window_ms == 0:
+        return []
+    gpus = request.hosts * request.gpus_per_host
+    bound = next((b for b in policy.window_bounds if gpus <= b.up_to_gpus), policy.window_bounds[-1])
+    too_short = request.is_resumable and window_ms < bound.shortest_ms
+    too_long = request.is_resumable and window_ms > bound.longest_ms
+    if not too_short and not too_long:
+        return []
+    return [
+        Problem(
+            field="spec.min_runtime",
+            rule="1.4",
+            value=format_length(window_ms),
+            limit=f"{format_length(bound.shortest_ms)} to {format_length(bound.longest_ms)} for {gpus} GPUs",
+            way_out="0s makes it idle work: free, and preemptible at once",
+        )
+    ]
+
+
+def _debug(policy: Policy, request: Request) -> list[Problem]:
+    """Rule 3.1: what the debug lane takes."""
+    gpus = request.hosts * request.gpus_per_host
+    window, timeout = format_length(request.min_runtime_ms), format_length(request.timeout_ms)
+    most_window, most_timeout = format_length(policy.debug_max_window_ms), format_length(policy.debug_max_timeout_ms)
+    problems = []
+    if gpus > policy.debug_max_gpus:
+        problems.append(
+            Problem(field="spec.gpus_per_host", rule="3.1", value=f"{gpus} GPUs", limit=f"{policy.debug_max_gpus} GPUs")
+        )
+    if not 0 < request.min_runtime_ms <= policy.debug_max_window_ms:
+        field = "spec.min_runtime" if request.is_resumable else "spec.timeout"
+        problems.append(Problem(field=field, rule="3.1", value=window, limit=f"above 0s, up to {most_window}"))
+    if request.timeout_ms > policy.debug_max_timeout_ms:
+        problems.append(Problem(field="spec.timeout", rule="3.1", value=timeout, limit=f"up to {most_timeout}"))
+    way_out = "make it smaller, or leave the debug lane"
+    return [replace(problem, way_out=way_out) for problem in problems]
+
+
+def _resumable(policy: Policy, request: Request) -> list[Problem]:
+    """Rule 1.6: what cannot be resumed cannot be time-sliced, so its whole timeout is protected, and capped."""
+    if request.is_resumable:
+        return []
+    if request.min_runtime_ms == 0:
+        return [
+            Problem(
+                field="spec.resumable",
+                rule="1.6",
+                value="false with min_runtime 0s",
+                limit="idle work may be stopped at any time",
+                way_out="write resumable: true if it may start over, or give it a window",
+            )
+        ]
+    if request.timeout_ms <= policy.non_resumable_cap_ms:
+        return []
+    return [
+        Problem(
+            field="spec.timeout",
+            rule="1.6",
+            value=format_length(request.timeout_ms),
+            limit=f"{format_length(policy.non_resumable_cap_ms)} when not resumable",
+            way_out="write checkpoints and resumable: true, or split the work",
+        )
+    ]
+
+
+def _advice(request: Request) -> tuple[Advice, ...]:
+    """Rule 1.18, first cut: a resumable job that is protected for all its time asks for more than it needs."""
+    if not request.is_resumable or request.lane or request.min_runtime_ms < request.timeout_ms:
+        return ()
+    text = (
+        f"the window of {format_length(request.min_runtime_ms)} covers the whole timeout; "
+        "a shorter window fits more places and starts sooner"
+    )
+    return (Advice(field="spec.min_runtime", rule="1.18", text=text),)

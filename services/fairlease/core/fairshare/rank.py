@@ -1,0 +1,134 @@
+"""The first step of a cycle: where everyone stands, and who waits (ranker).
+
+The rank is data for placement, not yet an order: which claim is next depends on what was granted
+before it in the same cycle, so `next_pick` walks these numbers while placing. A cycle starts when
+none is open and something changed since the last rank looked, and every `rank_period_ms` while
+anything waits, because standings move with time.
+"""
+
+from fairlease.core.decision import Decision, decision_ms
+from fairlease.core.fairshare.standing import standings
+from fairlease.core.line import WaitingClass
+from fairlease.core.world import IDLE, World
+from fairlease_schemas.cycle import CycleAbandoned, CycleRanked, PoolRank, RequestClass
+from fairlease_schemas.envelope import Answer
+from fairlease_schemas.ids import PoolId
+from fairlease_schemas.policy import Policy
+
+_NEXT_STEP = {"ranked": "cycle-placed", "placed": "cycle-closed"}
+
+
+def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
+    """A new rank, the end of a cycle whose next step is missing, or nothing."""
+    policy = world.policy
+    if policy is None:
+        return None
+    cycle = world.cycle
+    now_ms = decision_ms(world, answers)
+    if cycle.stage != IDLE:
+        if now_ms < cycle.stage_ms + policy.step_limit_ms:
+            return None
+        missing = _NEXT_STEP[cycle.stage]
+        return Decision(
+            kind="cycle-abandoned",
+            at_ms=now_ms,
+            events=(CycleAbandoned(cycle=cycle.number, missing=missing),),
+            causes=(cycle.address,),
+            answers=answers,
+        )
+    if not _wants_cycle(world, policy, now_ms):
+        return None
+    return Decision(
+        kind="cycle-ranked",
+        at_ms=now_ms,
+        events=(rank(world, policy, now_ms),),
+        causes=(world.policy_address,),
+        answers=answers,
+    )
+
+
+def due_ms(world: World) -> int | None:
+    """When the ranker must look again although nothing arrives."""
+    policy = world.policy
+    if policy is None:
+        return None
+    if world.cycle.stage != IDLE:
+        return world.cycle.stage_ms + policy.step_limit_ms
+    if world.line.total:
+        return world.cycle.ranked_ms + policy.rank_period_ms
+    expiries = [r.expires_ms for r in world.reservations.values()]
+    return max(min(expiries), world.cycle.ranked_ms + policy.rank_period_ms) if expiries else None
+
+
+def rank(world: World, policy: Policy, now_ms: int) -> CycleRanked:
+    """Every pool that somebody waits for, pools by id; at most the policy's number of classes."""
+    cycle = world.cycle
+    has_news = cycle.news_position > cycle.ranked_basis
+    first = 0 if has_news or not cycle.is_cut else cycle.skip_classes
+    waiting = world.line.in_order()
+    if first >= len(waiting):
+        first = 0
+    looked_at = waiting[first : first + policy.max_classes_per_pool]
+    pools = []
+    for pool in world.fleet.pools():
+        classes = [of for of in looked_at if pool in of.sample.request.pools]
+        if classes:
+            pools.append(_pool_rank(world, pool, classes, now_ms))
+    return CycleRanked(
+        cycle=cycle.number + 1,
+        pools=tuple(pools),
+        first_class=first,
+        classes=len(looked_at),
+        is_cut=first + len(looked_at) < len(waiting),
+    )
+
+
+def _wants_cycle(world: World, policy: Policy, now_ms: int) -> bool:
+    cycle = world.cycle
+    if not (world.line.total or world.reservations or world.has_reasons("placement")):
+        return False
+    if cycle.news_position > cycle.ranked_basis or cycle.is_cut:
+        return True
+    return bool(world.line.total or _is_stale(world, now_ms)) and now_ms >= cycle.ranked_ms + policy.rank_period_ms
+
+
+def _is_stale(world: World, now_ms: int) -> bool:
+    """Whether a reservation has outlived itself."""
+    return any(now_ms >= r.expires_ms for r in world.reservations.values())
+
+
+def _pool_rank(world: World, pool: PoolId, classes: list[WaitingClass], now_ms: int) -> PoolRank:
+    lane, leaves, idle = [], [], []
+    for waiting in classes:
+        of = request_class(waiting)
+        if of.min_runtime_ms == 0:
+            idle.append(of)
+            continue
+        leaves.append(of)
+        if of.lane:
+            lane.append(of)
+    leaves.sort(key=lambda of: of.budget)
+    meter = world.fleet.schedulable.get(pool)
+    return PoolRank(
+        pool=pool,
+        schedulable_gpus=meter.value if meter else 0,
+        nodes=standings(world, pool, now_ms),
+        lane=tuple(lane),
+        leaves=tuple(leaves),
+        idle=tuple(idle),
+    )
+
+
+def request_class(waiting: WaitingClass) -> RequestClass:
+    """The class as a record names it."""
+    job = waiting.sample
+    return RequestClass(
+        key=waiting.key,
+        budget=job.budget,
+        hosts=job.request.hosts,
+        gpus_per_host=job.request.gpus_per_host,
+        min_runtime_ms=job.request.min_runtime_ms,
+        count=len(waiting.members),
+        lane=job.request.lane,
+        account=job.account if job.request.lane else "",
+    )

@@ -1,0 +1,82 @@
+"""Standing: used + promised over entitled within the lookback, per budget node and pool.
+
+Entitled (2.2) is each node's share of the pool's schedulable GPU-time, divided piece by piece with
+prefix rounding so that children sum to their parent to the GPU-millisecond; in comparisons never
+less than its present share of the present capacity over the entitlement floor (2.3). Used (2.4) is
+what its leaves' budgeted attempts held; promised (2.5) the unspent rest of their windows. Compared
+by cross-multiplication: no float, no rounding.
+"""
+
+from fairlease.core.world import World
+from fairlease_schemas.cycle import NodeStanding
+from fairlease_schemas.ids import BudgetId, PoolId
+
+
+def entitled_gpu_ms(world: World, pool: PoolId, from_ms: int, to_ms: int) -> dict[BudgetId, int]:
+    """What each node of the present tree was entitled to in [from_ms, to_ms), without the floor."""
+    meter = world.fleet.schedulable.get(pool)
+    pieces = world.pieces
+    entitled = dict.fromkeys(world.tree.nodes, 0)
+    if meter is None:
+        return entitled
+    for index, piece in enumerate(pieces):
+        until_ms = pieces[index + 1].from_ms if index + 1 < len(pieces) else to_ms
+        amount = meter.integral(max(from_ms, piece.from_ms), min(to_ms, until_ms))
+        if amount:
+            for node, part in piece.tree.split_all(amount).items():
+                if node in entitled:
+                    entitled[node] += part
+    return entitled
+
+
+def promised_gpu_ms(world: World, now_ms: int) -> dict[tuple[BudgetId, PoolId], int]:
+    """Per (leaf, pool): the unspent rest of the windows of its running attempts."""
+    promised: dict[tuple[BudgetId, PoolId], int] = {}
+    for job_id in world.live.values():
+        job = world.jobs[job_id]
+        attempt = job.live
+        if attempt is None or job.is_idle_work:
+            continue
+        rest = attempt.unspent_window_gpu_ms(now_ms)
+        if rest:
+            key = (job.budget, attempt.pool)
+            promised[key] = promised.get(key, 0) + rest
+    return promised
+
+
+def standings(world: World, pool: PoolId, now_ms: int) -> tuple[NodeStanding, ...]:
+    """The numbers of every node in one pool at `now_ms`, depth first, siblings by id."""
+    policy = world.policy
+    if policy is None:
+        return ()
+    tree = world.tree
+    from_ms = now_ms - policy.lookback_ms
+    entitled = entitled_gpu_ms(world, pool, from_ms, now_ms)
+    meter = world.fleet.schedulable.get(pool)
+    floor = tree.split_all((meter.value if meter else 0) * policy.entitlement_floor_ms)
+    promised_by_leaf = promised_gpu_ms(world, now_ms)
+    used = dict.fromkeys(tree.nodes, 0)
+    promised = dict.fromkeys(tree.nodes, 0)
+    for leaf in tree.nodes:
+        own_used = world.held(leaf, pool).integral(from_ms, now_ms)
+        own_promised = promised_by_leaf.get((leaf, pool), 0)
+        if own_used or own_promised:
+            for node in tree.path(leaf):
+                used[node] += own_used
+                promised[node] += own_promised
+    return tuple(
+        NodeStanding(
+            budget=name,
+            parent=tree.nodes[name].parent,
+            weight=tree.nodes[name].weight,
+            entitled_gpu_ms=max(entitled[name], floor[name]),
+            used_gpu_ms=used[name],
+            promised_gpu_ms=promised[name],
+        )
+        for name, _ in tree.walk()
+    )
+
+
+def permille(used_gpu_ms: int, entitled_gpu_ms: int) -> int | None:
+    """A standing for people, rounded down; None where nothing is entitled."""
+    return used_gpu_ms * 1000 // entitled_gpu_ms if entitled_gpu_ms else None

@@ -1,0 +1,61 @@
+"""Exact integrals of things that change by steps: GPUs held, GPUs schedulable.
+
+The slow model: sum value x length over all pieces between two instants. This one keeps running sums
+at each step, so that an integral is two binary searches, and a change is O(1) amortised. Pieces that
+have left the remembered past are dropped when a new step is written, never when somebody looks, so
+that looking changes nothing. All instants are log time.
+"""
+
+from bisect import bisect_right
+
+import msgspec
+
+
+class Meter(msgspec.Struct):
+    """A step function of time with its running integral.
+
+    `times_ms[i]` begins a piece of `values[i]`; `sums[i]` is the integral from the first remembered
+    step up to `times_ms[i]`. Before the first step the value is 0.
+    """
+
+    times_ms: list[int] = []
+    values: list[int] = []
+    sums: list[int] = []
+
+    @property
+    def value(self) -> int:
+        """The value now, after the last step."""
+        return self.values[-1] if self.values else 0
+
+    def add(self, at_ms: int, delta: int, *, forget_before_ms: int) -> None:
+        """Change the value by `delta` at `at_ms`, which is not before the last step.
+
+        Steps that cannot matter to an integral from `forget_before_ms` on are dropped, in lots.
+        """
+        if not self.times_ms:
+            self.times_ms.append(at_ms)
+            self.values.append(delta)
+            self.sums.append(0)
+            return
+        if self.times_ms[-1] == at_ms:
+            self.values[-1] += delta
+            return
+        self.sums.append(self.sums[-1] + self.values[-1] * (at_ms - self.times_ms[-1]))
+        self.times_ms.append(at_ms)
+        self.values.append(self.values[-1] + delta)
+        if len(self.times_ms) >= 128:
+            kept = bisect_right(self.times_ms, forget_before_ms) - 1
+            if kept > len(self.times_ms) // 2:
+                del self.times_ms[:kept], self.values[:kept], self.sums[:kept]
+
+    def integral(self, from_ms: int, to_ms: int) -> int:
+        """Value x milliseconds over [from_ms, to_ms); 0 when the interval is empty."""
+        if to_ms <= from_ms or not self.times_ms:
+            return 0
+        return self._upto(to_ms) - self._upto(from_ms)
+
+    def _upto(self, at_ms: int) -> int:
+        index = bisect_right(self.times_ms, at_ms) - 1
+        if index < 0:
+            return self.sums[0]
+        return self.sums[index] + self.values[index] * (at_ms - self.times_ms[index])

@@ -1,0 +1,249 @@
+"""A job and its attempts: what happened to them so far, and how each event changes that.
+
+`evolve` writes down and never refuses: whether a step is allowed was decided by whoever wrote it.
+The surprising choice: a grant may reach a job that is over already (log.md L3); such an attempt is
+*stillborn*: it is never ordered, and the next admission record releases it.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from fairlease_schemas.cycle import GangGranted, Licence, Part
+from fairlease_schemas.envelope import Address
+from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, PoolId
+from fairlease_schemas.job import (
+    AttemptEnded,
+    AttemptEnding,
+    AttemptStarted,
+    End,
+    JobAdmitted,
+    JobCancelled,
+    JobFailed,
+    JobReleased,
+    JobRequeued,
+    JobSucceeded,
+    JobTimedOut,
+    PartGone,
+    Request,
+)
+
+replace = msgspec.structs.replace
+
+
+class Phase(StrEnum):
+    """Where a job is. The last four are terminal."""
+
+    WAITING = "waiting"
+    BACKOFF = "backoff"
+    GRANTED = "granted"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed-out"
+
+
+TERMINAL = frozenset((Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT))
+LIVE = frozenset((Phase.GRANTED, Phase.RUNNING, Phase.STOPPING))
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run of a job. `token` is the address of its grant, `parts` its GPUs, one part per host.
+
+    `ending` is the end that was asked for, `stop_for` the claim it makes room for; `gone` are the
+    parts that have left, in the order of their reports.
+    """
+
+    id: AttemptId
+    number: int
+    pool: PoolId
+    parts: tuple[Part, ...]
+    token: Address
+    granted_ms: int
+    window_ms: int
+    licence: Licence
+    is_stillborn: bool = False
+    started: tuple[HostId, ...] = ()
+    started_ms: int | None = None
+    gone: tuple[PartGone, ...] = ()
+    ending: End | None = None
+    ending_ms: int = 0
+    grace_ms: int = 0
+    stop_for: JobId = ""
+    end: End | None = None
+    exit_code: int | None = None
+    ended_ms: int = 0
+
+    @property
+    def gpus(self) -> int:
+        return sum(len(part.gpus) for part in self.parts)
+
+    @property
+    def hosts(self) -> tuple[HostId, ...]:
+        return tuple(part.host for part in self.parts)
+
+    @property
+    def is_over(self) -> bool:
+        return self.end is not None
+
+    def held_gpu_ms(self, now_ms: int) -> int:
+        """GPUs x (release or now - grant) in log time."""
+        return self.gpus * ((self.ended_ms if self.is_over else now_ms) - self.granted_ms)
+
+    def unspent_window_gpu_ms(self, now_ms: int) -> int:
+        """What is left of the promise: GPUs x the rest of the window (2.5)."""
+        return self.gpus * max(0, self.granted_ms + self.window_ms - now_ms)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A contract once admitted. `admitted` is its place in line, which a preempted job keeps (3.2)."""
+
+    id: JobId
+    account: AccountId
+    budget: BudgetId
+    request_id: str
+    digest: str
+    request: Request
+    admitted: Address
+    submitted_ms: int
+    phase: Phase = Phase.WAITING
+    attempts: tuple[Attempt, ...] = ()
+    retries: int = 0
+    waiting_since_ms: int = 0
+    backoff_until_ms: int = 0
+    end: End | None = None
+    exit_code: int | None = None
+    ended_ms: int = 0
+
+    @property
+    def live(self) -> Attempt | None:
+        """The attempt that holds GPUs now, if any."""
+        return self.attempts[-1] if self.attempts and not self.attempts[-1].is_over else None
+
+    @property
+    def gpus(self) -> int:
+        return self.request.hosts * self.request.gpus_per_host
+
+    @property
+    def is_idle_work(self) -> bool:
+        """Unbudgeted, preemptible at once (1.4)."""
+        return self.request.min_runtime_ms == 0
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.phase in TERMINAL
+
+
+JobEvent = (
+    AttemptStarted
+    | AttemptEnding
+    | PartGone
+    | AttemptEnded
+    | JobRequeued
+    | JobReleased
+    | JobSucceeded
+    | JobFailed
+    | JobCancelled
+    | JobTimedOut
+)
+
+
+def begin(event: JobAdmitted, address: Address, at_ms: int) -> Job:
+    """The job that an admission makes."""
+    return Job(
+        id=event.job,
+        account=event.account,
+        budget=event.budget,
+        request_id=event.request_id,
+        digest=event.digest,
+        request=event.request,
+        admitted=address,
+        submitted_ms=at_ms,
+        waiting_since_ms=at_ms,
+    )
+
+
+def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
+    """The job with a new attempt; stillborn when the job was over before the grant."""
+    attempt = Attempt(
+        id=event.attempt,
+        number=event.number,
+        pool=event.pool,
+        parts=event.parts,
+        token=address,
+        granted_ms=at_ms,
+        window_ms=event.window_ms,
+        licence=event.licence,
+        is_stillborn=job.is_terminal,
+    )
+    phase = job.phase if job.is_terminal else Phase.GRANTED
+    return replace(job, attempts=(*job.attempts, attempt), phase=phase)
+
+
+def stop(job: Job, end: End, grace_ms: int, at_ms: int, claim: JobId = "") -> Job:
+    """The job with its live attempt asked to stop; the first ask's instant and grace stand."""
+    attempt = job.live
+    if attempt is None:
+        return job
+    first = attempt.ending is None
+    stopping = replace(
+        attempt,
+        ending=end,
+        ending_ms=at_ms if first else attempt.ending_ms,
+        grace_ms=grace_ms if first else attempt.grace_ms,
+        stop_for=claim or attempt.stop_for,
+    )
+    phase = job.phase if job.is_terminal else Phase.STOPPING
+    return replace(job, attempts=(*job.attempts[:-1], stopping), phase=phase)
+
+
+def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
+    """The job after the event. Total: an event about a state that is past changes nothing it should not."""
+    match event:
+        case AttemptStarted():
+            return _part_started(job, event, at_ms)
+        case AttemptEnding():
+            return stop(job, event.end, event.grace_ms, at_ms)
+        case PartGone():
+            attempt = job.live
+            if attempt is None:
+                return job
+            return replace(job, attempts=(*job.attempts[:-1], replace(attempt, gone=(*attempt.gone, event))))
+        case AttemptEnded():
+            attempt = job.live
+            if attempt is None:
+                return job
+            over = replace(attempt, end=event.end, exit_code=event.exit_code, ended_ms=at_ms)
+            return replace(job, attempts=(*job.attempts[:-1], over))
+        case JobRequeued():
+            return replace(
+                job,
+                phase=Phase.BACKOFF if event.backoff_ms else Phase.WAITING,
+                backoff_until_ms=at_ms + event.backoff_ms if event.backoff_ms else 0,
+                retries=job.retries + event.counts_as_retry,
+                waiting_since_ms=at_ms,
+            )
+        case JobReleased():
+            return replace(job, phase=Phase.WAITING, backoff_until_ms=0)
+        case JobSucceeded():
+            return replace(job, phase=Phase.SUCCEEDED, end=End.SUCCEEDED, exit_code=0, ended_ms=at_ms)
+        case JobFailed():
+            return replace(job, phase=Phase.FAILED, end=event.end, exit_code=event.exit_code, ended_ms=at_ms)
+        case JobCancelled():
+            return replace(job, phase=Phase.CANCELLED, end=End.CANCELLED, ended_ms=at_ms)
+        case JobTimedOut():
+            return replace(job, phase=Phase.TIMED_OUT, end=End.TIMED_OUT, ended_ms=at_ms)
+
+
+def _part_started(job: Job, event: AttemptStarted, at_ms: int) -> Job:
+    """The attempt with one more host running; the job runs when all do."""
+    attempt = job.live
+    if attempt is None:
+        return job
+    started = (*attempt.started, event.host)
+    is_whole = len(started) == len(attempt.parts)
+    attempt = replace(attempt, started=started, started_ms=at_ms if is_whole else attempt.started_ms)
+    phase = Phase.RUNNING if is_whole and job.phase is Phase.GRANTED else job.phase
+    return replace(job, attempts=(*job.attempts[:-1], attempt), phase=phase)

@@ -1,0 +1,40 @@
+"""What a host shall run, as a projection of the log: the words that go to its agent.
+
+A job that is over before its grant (stillborn) is never ordered. The order's position is the last
+one that changed anything on the host, so that two publishers write the same order.
+"""
+
+from fairlease.core.job import Attempt, Job
+from fairlease.core.world import World
+from fairlease_schemas.ids import HostId
+from fairlease_schemas.orders import HostOrder, RunOrder
+
+
+def host_order(world: World, host: HostId) -> HostOrder:
+    """The host's whole desired state, attempts by id."""
+    runs = []
+    for attempt_id in world.fleet.attempts_on(host):
+        found = world.attempt(attempt_id)
+        if found is not None and not found[1].is_stillborn and not _is_gone(found[1], host):
+            runs.append(_run(world, host, *found))
+    return HostOrder(epoch=world.epoch, position=world.ordered.get(host, 0), host=host, runs=tuple(runs))
+
+
+def _is_gone(attempt: Attempt, host: HostId) -> bool:
+    return any(part.host == host for part in attempt.gone)
+
+
+def _run(world: World, host: HostId, job: Job, attempt: Attempt) -> RunOrder:
+    rank = attempt.hosts.index(host)
+    uuids = world.fleet.hosts[host].inventory.gpus
+    return RunOrder(
+        attempt=attempt.id,
+        job=job.id,
+        token=str(attempt.token),
+        digest=job.digest,
+        gpus=tuple(uuids[index] for index in attempt.parts[rank].gpus),
+        hosts=attempt.hosts,
+        rank=rank,
+        stop=str(attempt.ending) if attempt.ending is not None else "",
+        grace_ms=attempt.grace_ms,
+    )

@@ -1,0 +1,1 @@
+"""Where a claim fits, and the grants of a cycle (decisions.md 4)."""

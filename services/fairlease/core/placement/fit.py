@@ -1,0 +1,186 @@
+"""Room in one pool, and where a request fits in it.
+
+Below one host: best fit, on the fullest host that takes it. A gang takes whole hosts, inside the
+smallest topology block that has enough of them, else over as few blocks as possible. Every choice
+ends in the host id. Hosts with a hold, and hosts kept for someone else, have no room.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
+import msgspec
+
+from fairlease.core.world import World
+from fairlease_schemas.cycle import Part
+from fairlease_schemas.ids import HostId, JobId, PoolId
+from fairlease_schemas.reasons import Evidence, Reason
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What a gang asks for: `hosts` x `gpus_per_host`; more than one host means whole hosts (1.2)."""
+
+    hosts: int
+    gpus_per_host: int
+
+    @property
+    def gpus(self) -> int:
+        return self.hosts * self.gpus_per_host
+
+
+class Room:
+    """Free GPUs of a pool while a step decides; taking room is private to the step.
+
+    `closed` hosts take nobody: kept for another job, or claimed by a better pick (4.2).
+    """
+
+    def __init__(self, world: World, pool: PoolId, now_ms: int) -> None:
+        self.pool = pool
+        self.free: dict[HostId, list[int]] = {}
+        self.size: dict[HostId, int] = {}
+        self.block: dict[HostId, str] = {}
+        self.held_out: list[HostId] = []
+        self._by_free: dict[int, list[HostId]] = {}
+        self._kept: dict[HostId, JobId] = {}
+        self._keeping: dict[JobId, tuple[HostId, ...]] = {}
+        for reservation in world.reservations.values():
+            if reservation.pool == pool and now_ms < reservation.expires_ms:
+                self._keeping[reservation.job] = reservation.hosts
+                for name in reservation.hosts:
+                    self._kept[name] = reservation.job
+        for host in sorted(world.fleet.in_pool(pool), key=lambda h: h.id):
+            self.size[host.id] = host.gpus
+            self.block[host.id] = host.inventory.block
+            if host.holds:
+                self.held_out.append(host.id)
+                continue
+            self.free[host.id] = world.fleet.free_gpus(host.id)
+            if host.id not in self._kept:
+                self._by_free.setdefault(len(self.free[host.id]), []).append(host.id)
+
+    def find(self, shape: Shape, job: JobId) -> tuple[Part, ...] | None:
+        """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
+
+        Hosts reserved for the job are tried first, by themselves: they are enough, or the promise of
+        the evictions was broken by a fault and open room is as good.
+        """
+        own = self._keeping.get(job)
+        if own:
+            found = self._fit(shape, [h for h in own if h in self.free])
+            if found is not None:
+                return found
+        if shape.hosts == 1:
+            host = self._fullest(shape.gpus_per_host)
+            return None if host is None else (self._part(host, shape),)
+        whole = self._whole_hosts(shape.gpus_per_host)
+        if len(whole) < shape.hosts:
+            return None
+        return tuple(self._part(host, shape) for host in self.by_block(whole, shape.hosts))
+
+    def take(self, parts: Iterable[Part]) -> None:
+        """The parts are granted."""
+        for part in parts:
+            self._unlist(part.host)
+            taken = set(part.gpus)
+            self.free[part.host] = [index for index in self.free[part.host] if index not in taken]
+            self._list(part.host)
+
+    def close(self, hosts: Iterable[HostId]) -> None:
+        """Nobody gets anything on these hosts for the rest of this step."""
+        for host in hosts:
+            self._unlist(host)
+            self._kept[host] = ""
+
+    def is_open(self, host: HostId) -> bool:
+        """Whether anybody may be placed there: no hold, not kept, not closed."""
+        return host in self.free and host not in self._kept
+
+    def verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
+        """Why the gang does not fit here, with the numbers (decisions.md 9.1)."""
+        fitting = [h for h, size in self.size.items() if _takes(size, shape)]
+        open_free = [len(self.free[h]) for h in self.free if self.is_open(h)]
+        whole = sum(1 for h in self.free if self.is_open(h) and len(self.free[h]) == self.size[h])
+        evidence = Evidence(
+            pool=self.pool,
+            needed_gpus=shape.gpus,
+            needed_hosts=shape.hosts,
+            free_gpus=sum(open_free),
+            whole_free_hosts=whole,
+            largest_hole_gpus=max(open_free, default=0),
+            reserved_hosts=len(self._kept),
+            held_gpus=sum(self.size[h] for h in self.held_out),
+        )
+        if len(fitting) < shape.hosts:
+            return Reason.CONSTRAINT_CONFLICT, evidence
+        if len([h for h in fitting if h not in self.held_out]) < shape.hosts:
+            return Reason.HOST_MAINTENANCE, evidence
+        if job in self._keeping:
+            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job)
+        if self._kept and self._with_kept_open(shape):
+            owners = sorted({owner for owner in self._kept.values() if owner})
+            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=owners[0] if owners else "")
+        return (Reason.FRAGMENTATION if sum(open_free) >= shape.gpus else Reason.CAPACITY), evidence
+
+    def by_block(self, hosts: list[HostId], wanted: int) -> list[HostId]:
+        """`wanted` of these hosts, from the smallest block that has enough, else from the fullest blocks first."""
+        blocks: dict[str, list[HostId]] = {}
+        for host in hosts:
+            blocks.setdefault(self.block[host], []).append(host)
+        enough = [(len(members), name) for name, members in blocks.items() if len(members) >= wanted]
+        if enough:
+            return blocks[min(enough)[1]][:wanted]
+        chosen: list[HostId] = []
+        for _, name in sorted((-len(members), name) for name, members in blocks.items()):
+            chosen.extend(blocks[name][: wanted - len(chosen)])
+        return chosen
+
+    def _fit(self, shape: Shape, hosts: list[HostId]) -> tuple[Part, ...] | None:
+        """The gang on these hosts alone, in their order."""
+        able = [h for h in hosts if len(self.free[h]) >= shape.gpus_per_host]
+        if shape.hosts > 1:
+            able = [h for h in able if len(self.free[h]) == self.size[h] == shape.gpus_per_host]
+        if len(able) < shape.hosts:
+            return None
+        return tuple(self._part(host, shape) for host in able[: shape.hosts])
+
+    def _fullest(self, gpus: int) -> HostId | None:
+        for free in sorted(self._by_free):
+            if free >= gpus and self._by_free[free]:
+                return self._by_free[free][0]
+        return None
+
+    def _whole_hosts(self, gpus: int) -> list[HostId]:
+        return [h for h in self._by_free.get(gpus, ()) if self.size[h] == gpus]
+
+    def _part(self, host: HostId, shape: Shape) -> Part:
+        return Part(host=host, gpus=tuple(self.free[host][: shape.gpus_per_host]))
+
+    def _with_kept_open(self, shape: Shape) -> bool:
+        kept = [h for h in self.free if len(self.free[h]) >= shape.gpus_per_host]
+        if shape.hosts > 1:
+            kept = [h for h in kept if len(self.free[h]) == self.size[h] == shape.gpus_per_host]
+        return len(kept) >= shape.hosts
+
+    def _list(self, host: HostId) -> None:
+        if host not in self._kept:
+            insort(self._by_free.setdefault(len(self.free[host]), []), host)
+
+    def _unlist(self, host: HostId) -> None:
+        listed = self._by_free.get(len(self.free.get(host, ())), [])
+        at = bisect_left(listed, host)
+        if at < len(listed) and listed[at] == host:
+            del listed[at]
+
+
+def _takes(size: int, shape: Shape) -> bool:
+    """Whether a host of `size` GPUs could take one host's part of the shape when empty."""
+    return size >= shape.gpus_per_host if shape.hosts == 1 else size == shape.gpus_per_host
+
+
+def is_feasible(world: World, pool: PoolId, shape: Shape) -> bool:
+    """Whether the pool's registered hosts could take the gang if they were empty and had no hold (1.3)."""
+    able = 0
+    for host in world.fleet.in_pool(pool):
+        able += _takes(host.gpus, shape)
+        if able >= shape.hosts:
+            return True
+    return False

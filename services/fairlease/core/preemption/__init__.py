@@ -1,0 +1,1 @@
+"""Who must leave for whom (decisions.md 5)."""

@@ -1,0 +1,462 @@
+"""The world: the fold of the log up to a position, and the one place that applies events.
+
+`apply` is the only writer; the steps read. State is kept in insertion-ordered dicts and replaced in
+place, because copying it for each cycle would cost more than deciding. What can be derived (the
+line, occupancy, dues) is an index, left out of `dump` and made again by `load`; so the digest of a
+dump is the digest of the fold, however it was reached. Log time is the greatest `at_ms` so far.
+"""
+
+import hashlib
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import msgspec
+
+from fairlease.core import host as facts
+from fairlease.core import job as lives
+from fairlease.core.budget import Node, Piece, Tree, Uncharged
+from fairlease.core.fairshare.usage import Meter
+from fairlease.core.fleet import Fleet
+from fairlease.core.line import Line
+from fairlease_schemas import budget as budget_events
+from fairlease_schemas import cycle as cycle_events
+from fairlease_schemas import host as host_events
+from fairlease_schemas import job as job_events
+from fairlease_schemas import reasons
+from fairlease_schemas.envelope import Address, Event, Record
+from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
+from fairlease_schemas.policy import Policy, PolicyChanged
+from fairlease_schemas.subjects import SCOPES
+
+Stage = str
+IDLE, RANKED, PLACED = "idle", "ranked", "placed"
+
+
+class Cycle(msgspec.Struct, kw_only=True):
+    """The open or last cycle. `stage` is `idle`, `ranked` or `placed`; `stage_ms` when it began.
+
+    `news_position` is the last position that changed demand, room, standing or policy;
+    `ranked_basis` the fold that the last rank saw: the first above the second asks for a new cycle.
+    """
+
+    number: int = 0
+    stage: Stage = IDLE
+    stage_ms: int = 0
+    ranked_ms: int = 0
+    ranked_basis: int = 0
+    news_position: int = 0
+    is_cut: bool = False
+    skip_classes: int = 0
+    ranked: cycle_events.CycleRanked | None = None
+    placed: cycle_events.CyclePlaced | None = None
+    address: Address = Address(0, 0, 0)
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """Hosts kept for one job until `expires_ms` (5.6)."""
+
+    job: JobId
+    pool: PoolId
+    hosts: tuple[HostId, ...]
+    expires_ms: int
+    made: Address
+
+
+class OpenReason(msgspec.Struct, frozen=True):
+    """A reason in force, by the service that wrote it, for one subject."""
+
+    code: reasons.Reason
+    evidence: reasons.Evidence
+    since_ms: int
+    began: Address
+
+
+class State(msgspec.Struct, kw_only=True):
+    """Everything that cannot be derived: what a snapshot holds and a digest covers."""
+
+    epoch: int = 1
+    position: int = 0
+    log_time_ms: int = 0
+    scopes: dict[str, int] = {}
+    cursors: dict[str, dict[str, int]] = {}
+    policy_name: str = ""
+    policy: Policy | None = None
+    policy_address: Address = Address(0, 0, 0)
+    jobs: dict[JobId, lives.Job] = {}
+    pieces: list[Piece] = []
+    hosts: dict[HostId, facts.Host] = {}
+    schedulable: dict[PoolId, Meter] = {}
+    held: dict[str, Meter] = {}
+    uncharged: dict[AttemptId, Uncharged] = {}
+    cycle: Cycle = msgspec.field(default_factory=Cycle)
+    reservations: dict[JobId, Reservation] = {}
+    reasons: dict[str, OpenReason] = {}
+    ordered: dict[HostId, int] = {}
+
+
+_STATES = msgspec.msgpack.Decoder(State)
+
+
+class World:
+    """One cell at one position of its log."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self._s = state if state is not None else State()
+        self.fleet = Fleet(self._s.hosts, self._s.schedulable)
+        self.line = Line()
+        self.live: dict[AttemptId, JobId] = {}
+        self.stillborn: dict[AttemptId, JobId] = {}
+        self.lane: dict[AttemptId, int] = {}
+        self.held_gpus: dict[str, int] = {}
+        self._dues: list[tuple[int, str]] = []
+        for job in self._s.jobs.values():
+            self._index(job)
+        heapify(self._dues)
+        self.fleet.recount()
+        self._evolvers: dict[type, Callable[[Any, Address, int], None]] = {
+            job_events.JobAdmitted: self._job_admitted,
+            cycle_events.GangGranted: self._gang_granted,
+            cycle_events.EvictionOrdered: self._eviction_ordered,
+            job_events.AttemptEnded: self._attempt_ended,
+            budget_events.BudgetChanged: self._budget_changed,
+            budget_events.AttemptCharged: self._attempt_charged,
+            PolicyChanged: self._policy_changed,
+            host_events.HostRegistered: self._host_changed,
+            host_events.HostHeld: self._host_changed,
+            host_events.HostHoldCleared: self._host_changed,
+            cycle_events.CycleRanked: self._cycle_ranked,
+            cycle_events.CyclePlaced: self._cycle_placed,
+            cycle_events.CycleClosed: self._cycle_closed,
+            cycle_events.CycleAbandoned: self._cycle_abandoned,
+            cycle_events.ReservationMade: self._reservation_made,
+            cycle_events.ReservationEnded: self._reservation_ended,
+            job_events.JobRefused: self._nothing,
+            job_events.CommandRefused: self._nothing,
+            job_events.MessageRefused: self._nothing,
+        }
+        self._by = ""
+        self._basis = 0
+
+    # what may be read ------------------------------------------------------------------------------
+    @property
+    def epoch(self) -> int:
+        return self._s.epoch
+
+    @property
+    def position(self) -> int:
+        return self._s.position
+
+    @property
+    def log_time_ms(self) -> int:
+        return self._s.log_time_ms
+
+    @property
+    def policy_name(self) -> str:
+        return self._s.policy_name
+
+    @property
+    def policy(self) -> Policy | None:
+        """The numbers in force; None only before the log's first record."""
+        return self._s.policy
+
+    @property
+    def policy_address(self) -> Address:
+        return self._s.policy_address
+
+    @property
+    def jobs(self) -> dict[JobId, lives.Job]:
+        return self._s.jobs
+
+    @property
+    def tree(self) -> Tree:
+        return self._s.pieces[-1].tree if self._s.pieces else Tree()
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return self._s.pieces
+
+    @property
+    def cycle(self) -> Cycle:
+        return self._s.cycle
+
+    @property
+    def reservations(self) -> dict[JobId, Reservation]:
+        return self._s.reservations
+
+    @property
+    def uncharged(self) -> dict[AttemptId, Uncharged]:
+        return self._s.uncharged
+
+    @property
+    def ordered(self) -> dict[HostId, int]:
+        """Per host the position that last changed what it shall run."""
+        return self._s.ordered
+
+    def scope_position(self, scope: str) -> int:
+        """The position of the scope's last record; 0 before the first."""
+        return self._s.scopes.get(scope, 0)
+
+    def cursor(self, service: str, stream: str) -> int:
+        """The greatest sequence of a stream that the service has answered; 0 before the first."""
+        return self._s.cursors.get(service, {}).get(stream, 0)
+
+    def reasons_of(self, service: str) -> dict[str, OpenReason]:
+        """Reasons in force by that service: subject to reason."""
+        prefix = service + ":"
+        return {key[len(prefix) :]: r for key, r in self._s.reasons.items() if key.startswith(prefix)}
+
+    def has_reasons(self, service: str) -> bool:
+        """Whether the service has any reason in force."""
+        prefix = service + ":"
+        return any(key.startswith(prefix) for key in self._s.reasons)
+
+    def reason(self, service: str, subject: str) -> OpenReason | None:
+        return self._s.reasons.get(f"{service}:{subject}")
+
+    def held(self, budget: BudgetId, pool: PoolId) -> Meter:
+        """GPUs that the leaf's budgeted attempts hold in the pool, over time."""
+        return self._s.held.get(f"{budget}/{pool}") or Meter()
+
+    def attempt(self, attempt: AttemptId) -> tuple[lives.Job, lives.Attempt] | None:
+        """A live attempt with its job."""
+        job = self._s.jobs.get(job_of(attempt))
+        if job is None or job.live is None or job.live.id != attempt:
+            return None
+        return job, job.live
+
+    def dues_until(self, now_ms: int) -> list[JobId]:
+        """Jobs with a time-out or the end of a backoff at or before `now_ms`, by due time then id."""
+        due = sorted(entry for entry in self._dues if entry[0] <= now_ms) if self.next_due_ms() <= now_ms else []
+        return list(dict.fromkeys(job for due_ms, job in due if self._is_due(due_ms, job)))
+
+    def next_due_ms(self) -> int:
+        """The earliest such instant; beyond all log time when there is none."""
+        while self._dues and not self._is_due(*self._dues[0]):
+            heappop(self._dues)
+        return self._dues[0][0] if self._dues else NEVER_MS
+
+    # the one writer --------------------------------------------------------------------------------
+    def apply(self, record: Record, position: int) -> None:
+        """Fold one record that stands at `position`."""
+        state = self._s
+        state.position = position
+        state.epoch = record.epoch
+        state.log_time_ms = now_ms = max(state.log_time_ms, record.at_ms)
+        state.scopes[SCOPES[record.by]] = position
+        self._by, self._basis = record.by, record.basis
+        for index, event in enumerate(record.events):
+            self._evolve(event, Address(record.epoch, position, index), now_ms)
+        if record.answers:
+            cursors = state.cursors.setdefault(record.by, {})
+            for answer in record.answers:
+                cursors[answer.stream] = max(answer.seq, cursors.get(answer.stream, 0))
+
+    def dump(self) -> bytes:
+        """The state in canonical MessagePack: the same log gives the same bytes everywhere."""
+        return msgspec.msgpack.encode(self._s)
+
+    def digest(self) -> str:
+        """SHA-256 of the dump, in hex."""
+        return hashlib.sha256(self.dump()).hexdigest()
+
+    @classmethod
+    def load(cls, data: bytes) -> "World":
+        """The world that was dumped; msgspec.ValidationError for anything else."""
+        return cls(_STATES.decode(data))
+
+    def _evolve(self, event: Event, address: Address, now_ms: int) -> None:
+        evolver = self._evolvers.get(type(event))
+        if evolver is not None:
+            evolver(event, address, now_ms)
+        elif isinstance(event, reasons.ReasonBegan):
+            self._s.reasons[f"{self._by}:{event.subject}"] = OpenReason(event.code, event.evidence, now_ms, address)
+        elif isinstance(event, reasons.ReasonEnded):
+            self._s.reasons.pop(f"{self._by}:{event.subject}", None)
+        else:
+            self._job_changed(event, now_ms)
+
+    def _nothing(self, event: object, address: Address, now_ms: int) -> None:
+        """A refusal changes no state; the cursor moves with the record."""
+
+    # jobs --------------------------------------------------------------------------------------------
+    def _index(self, job: lives.Job) -> None:
+        """Put a job into the derived indexes."""
+        attempt = job.live
+        if attempt is not None:
+            self._occupy(job, attempt)
+        elif job.phase is lives.Phase.WAITING:
+            self.line.add(job)
+        self._arm(job)
+
+    def _arm(self, job: lives.Job) -> None:
+        due_ms = _due_ms(job)
+        if due_ms is not None:
+            heappush(self._dues, (due_ms, job.id))
+
+    def _is_due(self, due_ms: int, job_id: JobId) -> bool:
+        return _due_ms(self._s.jobs[job_id]) == due_ms
+
+    def _job_admitted(self, event: job_events.JobAdmitted, address: Address, now_ms: int) -> None:
+        job = self._s.jobs[event.job] = lives.begin(event, address, now_ms)
+        self.line.add(job)
+        self._news()
+
+    def _job_changed(self, event: Any, now_ms: int) -> None:  # noqa: ANN401 - the remaining job events, by their id fields
+        job = self._s.jobs.get(event.job if hasattr(event, "job") else job_of(event.attempt))
+        if job is None:
+            return
+        changed = lives.evolve(job, event, now_ms)
+        self._s.jobs[job.id] = changed
+        if changed.phase is not job.phase:
+            if job.phase is lives.Phase.WAITING:
+                self.line.remove(job)
+                self._news()
+            if changed.phase is lives.Phase.WAITING:
+                self.line.add(changed)
+                self._news()
+            if changed.live is not None:
+                self._touch(changed.live)
+        elif isinstance(event, job_events.AttemptEnding) and changed.live is not None:
+            self._touch(changed.live)
+        if _due_ms(changed) != _due_ms(job):
+            self._arm(changed)
+
+    def _gang_granted(self, event: cycle_events.GangGranted, address: Address, now_ms: int) -> None:
+        job = self._s.jobs[event.job]
+        if job.phase is lives.Phase.WAITING:
+            self.line.remove(job)
+        job = self._s.jobs[event.job] = lives.grant(job, event, address, now_ms)
+        attempt = job.attempts[-1]
+        self._occupy(job, attempt)
+        self._s.reservations.pop(event.job, None)
+        if not job.is_idle_work:
+            self._hold(job, attempt, attempt.gpus, now_ms)
+        self._touch(attempt)
+        self._arm(job)
+
+    def _occupy(self, job: lives.Job, attempt: lives.Attempt) -> None:
+        """Index a live attempt."""
+        self.live[attempt.id] = job.id
+        if attempt.is_stillborn:
+            self.stillborn[attempt.id] = job.id
+        if attempt.licence is cycle_events.Licence.DEBUG:
+            self.lane[attempt.id] = attempt.gpus
+        self.fleet.occupy(attempt.parts, attempt.id)
+
+    def _hold(self, job: lives.Job, attempt: lives.Attempt, gpus: int, now_ms: int) -> None:
+        key = f"{job.budget}/{attempt.pool}"
+        meter = self._s.held.setdefault(key, Meter())
+        meter.add(now_ms, gpus, forget_before_ms=self._forget_before_ms())
+
+    def _eviction_ordered(self, event: cycle_events.EvictionOrdered, _address: Address, now_ms: int) -> None:
+        job = self._s.jobs.get(job_of(event.attempt))
+        if job is None or job.live is None:
+            return
+        job = lives.stop(job, job_events.End.PREEMPTED, event.grace_ms, now_ms, event.claim)
+        self._s.jobs[job.id] = job
+        self._touch(job.attempts[-1])
+
+    def _attempt_ended(self, event: job_events.AttemptEnded, address: Address, now_ms: int) -> None:
+        found = self.attempt(event.attempt)
+        if found is None:
+            return
+        job, attempt = found
+        job = self._s.jobs[job.id] = lives.evolve(job, event, now_ms)
+        over = job.attempts[-1]
+        for index in (self.live, self.stillborn, self.lane):
+            index.pop(over.id, None)
+        self.fleet.release(over.parts, over.id, now_ms, forget_before_ms=self._forget_before_ms())
+        is_budgeted = not job.is_idle_work
+        if is_budgeted:
+            self._hold(job, over, -over.gpus, now_ms)
+        held_gpu_ms = 0 if over.is_stillborn else over.held_gpu_ms(now_ms)
+        self._s.uncharged[over.id] = Uncharged(job.budget, over.pool, held_gpu_ms, is_budgeted, address)
+        self._touch(attempt)
+        self._news()
+
+    def _touch(self, attempt: lives.Attempt) -> None:
+        """What these hosts shall run changed here."""
+        for part in attempt.parts:
+            self._s.ordered[part.host] = self._s.position
+
+    def _news(self) -> None:
+        self._s.cycle.news_position = self._s.position
+
+    # budgets, policy, hosts --------------------------------------------------------------------------
+    def _forget_before_ms(self) -> int:
+        """What no lookback can reach any more; twice the present one, in case it is made longer."""
+        policy = self._s.policy
+        return self._s.log_time_ms - 2 * (policy.lookback_ms if policy else 0)
+
+    def _budget_changed(self, event: budget_events.BudgetChanged, _address: Address, now_ms: int) -> None:
+        tree = self.tree.with_node(event.budget, Node(event.parent, event.weight))
+        pieces = self._s.pieces
+        if pieces and pieces[-1].from_ms == now_ms:
+            pieces.pop()
+        pieces.append(Piece(now_ms, tree))
+        forget_before_ms = self._forget_before_ms()
+        while len(pieces) > 1 and pieces[1].from_ms <= forget_before_ms:
+            pieces.pop(0)
+        self._news()
+
+    def _attempt_charged(self, event: budget_events.AttemptCharged, _address: Address, _now_ms: int) -> None:
+        self._s.uncharged.pop(event.attempt, None)
+
+    def _policy_changed(self, event: PolicyChanged, address: Address, _now_ms: int) -> None:
+        self._s.policy_name = event.name
+        self._s.policy = event.policy
+        self._s.policy_address = address
+        self._news()
+
+    def _host_changed(self, event: Any, _address: Address, now_ms: int) -> None:  # noqa: ANN401 - the three host events
+        host = facts.evolve(self._s.hosts.get(event.host), event, now_ms)
+        if host is not None:
+            self.fleet.put_host(host, now_ms, forget_before_ms=self._forget_before_ms())
+            self._news()
+
+    # the cycle -----------------------------------------------------------------------------------------
+    def _cycle_ranked(self, event: cycle_events.CycleRanked, address: Address, now_ms: int) -> None:
+        cycle = self._s.cycle
+        cycle.number, cycle.stage, cycle.stage_ms, cycle.ranked_ms = event.cycle, RANKED, now_ms, now_ms
+        cycle.ranked_basis = self._basis
+        cycle.ranked, cycle.placed, cycle.address = event, None, address
+        cycle.is_cut, cycle.skip_classes = event.is_cut, event.first_class + event.classes if event.is_cut else 0
+
+    def _cycle_placed(self, event: cycle_events.CyclePlaced, address: Address, now_ms: int) -> None:
+        cycle = self._s.cycle
+        cycle.stage, cycle.stage_ms, cycle.placed, cycle.address = PLACED, now_ms, event, address
+        if event.is_cut:
+            cycle.is_cut, cycle.skip_classes = True, 0
+
+    def _cycle_closed(self, _event: cycle_events.CycleClosed, _address: Address, now_ms: int) -> None:
+        self._end_cycle(now_ms)
+
+    def _cycle_abandoned(self, _event: cycle_events.CycleAbandoned, _address: Address, now_ms: int) -> None:
+        self._end_cycle(now_ms)
+        self._news()
+
+    def _end_cycle(self, now_ms: int) -> None:
+        cycle = self._s.cycle
+        cycle.stage, cycle.stage_ms, cycle.ranked, cycle.placed = IDLE, now_ms, None, None
+
+    def _reservation_made(self, event: cycle_events.ReservationMade, address: Address, now_ms: int) -> None:
+        expires_ms = now_ms + event.for_ms
+        self._s.reservations[event.job] = Reservation(event.job, event.pool, event.hosts, expires_ms, address)
+
+    def _reservation_ended(self, event: cycle_events.ReservationEnded, _address: Address, _now_ms: int) -> None:
+        self._s.reservations.pop(event.job, None)
+        self._news()
+
+
+NEVER_MS = 1 << 62
+
+
+def _due_ms(job: lives.Job) -> int | None:
+    """When admission has to look at the job again: its attempt's time-out, or the end of its backoff."""
+    if job.phase is lives.Phase.BACKOFF:
+        return job.backoff_until_ms
+    attempt = job.live
+    if attempt is not None and attempt.ending is None:
+        return attempt.granted_ms + job.request.timeout_ms
+    return None

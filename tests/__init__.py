@@ -1,0 +1,1 @@
+"""The tests of Fairlease, from the house to the live system."""
