@@ -70,18 +70,20 @@ class JobAdmitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class JobRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-refused"):
-    """A submission was refused; a job that already had this id is not touched."""
+    """The submission at `seq` of the account's inbox was refused; a job that already had this id is not touched."""
 
     job: JobId
     account: AccountId
+    seq: int
     problems: tuple[Problem, ...]
 
 
 class CommandRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="command-refused"):
-    """A well-formed command that the domain says no to."""
+    """A well-formed command or report, at `seq` of its sender's stream, that the domain says no to."""
 
     account: AccountId
     verb: str
+    seq: int
     problems: tuple[Problem, ...]
 
 

@@ -57,7 +57,7 @@ class Cell:
 
     def say(self, said: Said, who: str = "ann", *, settle: bool = True) -> list[Event]:
         """One message to the service that owns it; then everything that follows. Its own record's events."""
-        events = self.step(OWNER[type(said)], (self._answer(who, said, f"INBOX_{who}"),))
+        events = self.step(OWNER[type(said)], (self._answer(who, said, f"FL_LAB_INBOX_{who}"),))
         if settle:
             self.settle()
         return events

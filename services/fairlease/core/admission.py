@@ -32,6 +32,7 @@ from fairlease_schemas.job import (
     Problem,
 )
 from fairlease_schemas.policy import Policy
+from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 
 MAX_DUTIES_PER_RECORD = 200
 
@@ -99,7 +100,7 @@ def _answer(stage: Stage, answer: Answer) -> None:
         case Misshapen():
             said = answer.said
             name = job_id(answer.who, said.budget, said.request_id)
-            stage.events.append(JobRefused(job=name, account=answer.who, problems=said.problems))
+            stage.events.append(JobRefused(job=name, account=answer.who, seq=answer.seq, problems=said.problems))
         case Unreadable():
             stage.events.append(refuse_unreadable(answer, answer.said))
         case commands.CancelJob():
@@ -124,13 +125,13 @@ def _submit(stage: Stage, answer: Answer, said: Submitted) -> None:
                 limit=f"body {known.digest[:12]}, as first submitted",
                 way_out="use a new request id, or submit the first body again",
             )
-            stage.events.append(JobRefused(job=name, account=answer.who, problems=(problem,)))
+            stage.events.append(JobRefused(job=name, account=answer.who, seq=answer.seq, problems=(problem,)))
         return
     stage.causes.add(stage.world.policy_address)
     request = effective_request(stage.world, stage.policy, said.request)
     problems, advice = check(stage.world, stage.policy, said.budget, request)
     if problems:
-        stage.events.append(JobRefused(job=name, account=answer.who, problems=problems))
+        stage.events.append(JobRefused(job=name, account=answer.who, seq=answer.seq, problems=problems))
         return
     stage.admit(
         JobAdmitted(
@@ -151,12 +152,13 @@ def _cancel(stage: Stage, answer: Answer, said: commands.CancelJob) -> None:
         problem = Problem(
             field="job", rule="1.1", value=said.job[:80], limit="a job of this account", way_out="see `fairlease queue`"
         )
-        stage.events.append(CommandRefused(account=answer.who, verb="cancel-job", problems=(problem,)))
+        stage.events.append(CommandRefused(account=answer.who, verb="cancel-job", seq=answer.seq, problems=(problem,)))
         return
     if job.is_terminal:
         return
     attempt = job.live
     if attempt is None:
+        _end_backoff(stage, job)
         stage.emit(job, JobCancelled(job=job.id, account=answer.who))
     elif attempt.ending is not End.CANCELLED:
         stage.emit(job, AttemptEnding(attempt=attempt.id, end=End.CANCELLED, grace_ms=job.request.grace_ms))
@@ -217,7 +219,17 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> None:
     job = stage.emit(job, AttemptEnded(attempt=attempt.id, end=end, exit_code=exit_code))
     if job.is_terminal:
         return
-    stage.emit(job, _terminal(stage.policy, job, end, exit_code, attempt))
+    terminal = _terminal(stage.policy, job, end, exit_code, attempt)
+    stage.emit(job, terminal)
+    if isinstance(terminal, JobRequeued) and terminal.backoff_ms:
+        evidence = Evidence(for_ms=terminal.backoff_ms)
+        stage.events.append(ReasonBegan(subject=job.id, code=Reason.RETRY_BACKOFF, evidence=evidence))
+
+
+def _end_backoff(stage: Stage, job: Job) -> None:
+    """The job no longer waits for its backoff, if it did."""
+    if job.phase is Phase.BACKOFF:
+        stage.events.append(ReasonEnded(subject=job.id, code=Reason.RETRY_BACKOFF))
 
 
 def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt: Attempt) -> jobs.JobEvent:
@@ -250,6 +262,7 @@ def _duties(stage: Stage) -> None:
         if job is None:
             continue
         if job.phase is Phase.BACKOFF:
+            _end_backoff(stage, job)
             stage.emit(job, JobReleased(job=job.id))
         elif job.live is not None and job.live.ending is None:
             stage.emit(job, AttemptEnding(attempt=job.live.id, end=End.TIMED_OUT, grace_ms=job.request.grace_ms))

@@ -116,7 +116,7 @@ def change_budget(tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: C
     parent = said.parent if said.parent is not None else (present.parent if present else "")
     problem = _tree_problem(tree, busy, said, parent)
     if problem is not None:
-        return CommandRefused(account=answer.who, verb="change-budget", problems=(problem,))
+        return CommandRefused(account=answer.who, verb="change-budget", seq=answer.seq, problems=(problem,))
     if present == Node(parent, said.weight):
         return None
     return BudgetChanged(
@@ -176,7 +176,7 @@ def change_policy(name: str, policy: Policy | None, answer: Answer, said: Change
     else:
         problem = _policy_problem(said.policy)
     if problem is not None:
-        return CommandRefused(account=answer.who, verb="change-policy", problems=(problem,))
+        return CommandRefused(account=answer.who, verb="change-policy", seq=answer.seq, problems=(problem,))
     if said.name == name:
         return None
     return PolicyChanged(name=said.name, author=answer.who, policy=said.policy, reason=said.reason[:200])

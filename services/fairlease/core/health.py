@@ -40,7 +40,7 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer) -> list[Ev
         case HostUp():
             host = _host(world, staged, answer.who)
             is_busy = host is not None and host.id in world.fleet.hosts and bool(world.fleet.attempts_on(host.id))
-            event = hosts.register(host, answer.who, answer.said, is_busy=is_busy)
+            event = hosts.register(host, answer, answer.said, is_busy=is_busy)
             events: list[Event] = [] if event is None else [event]
             held = host is not None and any(hold.kind == CHANGED_DEVICES for hold in host.holds)
             if isinstance(event, HostRegistered) and held and not is_busy:

@@ -56,16 +56,18 @@ def evolve(host: Host | None, event: HostRegistered | HostHeld | HostHoldCleared
             return msgspec.structs.replace(host, holds=kept)
 
 
-def register(host: Host | None, who: HostId, said: HostUp, *, is_busy: bool) -> Event | None:
+def register(host: Host | None, answer: Answer, said: HostUp, *, is_busy: bool) -> Event | None:
     """The event for an agent's `host-up`, or None when nothing is new.
 
     A host whose devices changed under running work is not registered anew: its grants name GPUs by
     their old places. It is held until that work is gone, and registers at the next report.
     """
+    who = answer.who
     if not is_name(who) or not 1 <= len(said.inventory.gpus) <= 16 or not is_name(said.inventory.pool):
         return CommandRefused(
             account=who[:63],
             verb="host-up",
+            seq=answer.seq,
             problems=(Problem(field="inventory", rule="1.3", limit="1-16 GPUs, pool of a-z 0-9 -"),),
         )
     if host is not None and (host.incarnation, host.inventory) == (said.incarnation, said.inventory):
@@ -82,7 +84,7 @@ def command(host: Host | None, answer: Answer, said: CordonHost | ReturnHost) ->
     verb = "cordon-host" if isinstance(said, CordonHost) else "return-host"
     if host is None:
         problem = Problem(field="host", rule="7.1", value=said.host[:80], limit="a registered host")
-        return CommandRefused(account=answer.who, verb=verb, problems=(problem,))
+        return CommandRefused(account=answer.who, verb=verb, seq=answer.seq, problems=(problem,))
     own = any(hold.owner == answer.who and hold.kind == CORDON for hold in host.holds)
     if isinstance(said, CordonHost):
         if own:
@@ -93,5 +95,5 @@ def command(host: Host | None, answer: Answer, said: CordonHost | ReturnHost) ->
     if host.holds:
         owners = ", ".join(sorted({hold.owner for hold in host.holds}))
         problem = Problem(field="host", rule="7.1", value=host.id, limit="only the owner clears a hold", way_out=owners)
-        return CommandRefused(account=answer.who, verb=verb, problems=(problem,))
+        return CommandRefused(account=answer.who, verb=verb, seq=answer.seq, problems=(problem,))
     return None

@@ -41,7 +41,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     return Decision(
         kind="cycle-ranked",
         at_ms=now_ms,
-        events=(rank(world, policy, now_ms),),
+        events=(rank(world, policy, now_ms, first=first_class(world)),),
         causes=(world.policy_address,),
         answers=answers,
     )
@@ -60,14 +60,18 @@ def due_ms(world: World) -> int | None:
     return max(min(expiries), world.cycle.ranked_ms + policy.rank_period_ms) if expiries else None
 
 
-def rank(world: World, policy: Policy, now_ms: int) -> CycleRanked:
-    """Every pool that somebody waits for, pools by id; at most the policy's number of classes."""
+def first_class(world: World) -> int:
+    """Where to go on: behind the last class when the rank before was cut and nothing changed since, else at the top."""
     cycle = world.cycle
     has_news = cycle.news_position > cycle.ranked_basis
     first = 0 if has_news or not cycle.is_cut else cycle.skip_classes
+    return first if first < len(world.line.classes) else 0
+
+
+def rank(world: World, policy: Policy, now_ms: int, *, first: int) -> CycleRanked:
+    """Every pool that somebody waits for, pools by id; the policy's number of classes from the `first`-th on."""
+    cycle = world.cycle
     waiting = world.line.in_order()
-    if first >= len(waiting):
-        first = 0
     looked_at = waiting[first : first + policy.max_classes_per_pool]
     pools = []
     for pool in world.fleet.pools():

@@ -1,0 +1,114 @@
+"""What a record means to people outside: answers to their commands, and steps of their jobs.
+
+A projection: the same record on the same fold gives the same messages, so it can be made again at
+any time. The world handed in has folded the record already.
+"""
+
+from collections.abc import Iterator
+
+from fairlease.core.view import as_of
+from fairlease.core.world import World
+from fairlease_schemas import job as job_events
+from fairlease_schemas.cycle import EvictionOrdered, GangGranted
+from fairlease_schemas.envelope import Answer, Misshapen, Record, Submitted, Unreadable
+from fairlease_schemas.explain import CommandAnswer, FeedEvent
+from fairlease_schemas.ids import JobId, job_id, job_of
+from fairlease_schemas.job import CommandRefused, JobAdmitted, JobRefused, MessageRefused, Problem
+
+_STEPS = (
+    JobAdmitted,
+    GangGranted,
+    EvictionOrdered,
+    job_events.AttemptStarted,
+    job_events.AttemptEnding,
+    job_events.AttemptEnded,
+    job_events.JobRequeued,
+    job_events.JobReleased,
+    job_events.JobSucceeded,
+    job_events.JobFailed,
+    job_events.JobCancelled,
+    job_events.JobTimedOut,
+)
+
+
+def answers_of(world: World, record: Record) -> Iterator[CommandAnswer]:
+    """The answer to every command that the record answers, in their order."""
+    admitted: set[JobId] = {event.job for event in record.events if isinstance(event, JobAdmitted)}
+    for answer in record.answers:
+        if not _is_command(answer):
+            continue
+        problems = _problems(record, answer)
+        name = _job(answer)
+        job = world.jobs.get(name)
+        outcome = "refused" if problems else "accepted"
+        if not problems and isinstance(answer.said, Submitted):
+            outcome = "accepted" if name in admitted else "repeated"
+            admitted.discard(name)
+        yield CommandAnswer(
+            account=answer.who,
+            seq=answer.seq,
+            verb=_verb(answer),
+            outcome=outcome,
+            job=name,
+            state=str(job.phase) if job is not None else "",
+            problems=problems,
+            advice=next((e.advice for e in record.events if isinstance(e, JobAdmitted) and e.job == name), ()),
+            as_of=as_of(world),
+        )
+
+
+def steps_of(world: World, record: Record) -> Iterator[tuple[int, str, FeedEvent]]:
+    """Every step of a job in the record: the event's index, the job's budget, and the message."""
+    for index, event in enumerate(record.events):
+        if not isinstance(event, _STEPS):
+            continue
+        name = event.job if hasattr(event, "job") else job_of(event.attempt)
+        job = world.jobs.get(name)
+        if job is None:
+            continue
+        attempt = job.attempts[-1] if job.attempts else None
+        yield (
+            index,
+            job.budget,
+            FeedEvent(
+                job=name,
+                event=str(event.__struct_config__.tag),
+                state=str(job.phase),
+                at_ms=world.log_time_ms,
+                attempt=attempt.id if attempt else "",
+                hosts=attempt.hosts if attempt else (),
+                end=str(job.end) if job.end else "",
+                exit_code=job.exit_code,
+                as_of=as_of(world),
+            ),
+        )
+
+
+def _is_command(answer: Answer) -> bool:
+    """Whether a client account sent it: agents and timers are told nothing."""
+    return "_INBOX_" in answer.stream
+
+
+def _job(answer: Answer) -> JobId:
+    said = answer.said
+    if isinstance(said, Submitted | Misshapen):
+        return job_id(answer.who, said.budget, said.request_id)
+    return str(getattr(said, "job", ""))
+
+
+def _verb(answer: Answer) -> str:
+    said = answer.said
+    if isinstance(said, Submitted | Misshapen):
+        return "submit-job"
+    return "" if isinstance(said, Unreadable) else str(said.__struct_config__.tag)
+
+
+def _problems(record: Record, answer: Answer) -> tuple[Problem, ...]:
+    """What the record says against this message; empty when it was not refused."""
+    for event in record.events:
+        if isinstance(event, JobRefused | CommandRefused):
+            if (event.account, event.seq) == (answer.who, answer.seq):
+                return event.problems
+        elif isinstance(event, MessageRefused) and (event.stream, event.seq) == (answer.stream, answer.seq):
+            return (Problem(field="message", rule="L2", value=f"{event.size} bytes", way_out=event.error),)
+    return ()

@@ -1,0 +1,204 @@
+"""Read models of the world: jobs, queue, shares, hosts, policy, as the explainer answers them.
+
+Pure functions of a fold. Nothing here decides; what a rank would say now is computed by the same
+functions that decide it.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+
+from fairlease.core.fairshare.next_pick import Picker
+from fairlease.core.fairshare.rank import rank
+from fairlease.core.fairshare.standing import permille, standings
+from fairlease.core.host import Host
+from fairlease.core.job import Attempt, Job, Phase
+from fairlease.core.line import class_key
+from fairlease.core.world import World
+from fairlease_schemas.explain import (
+    AsOf,
+    AttemptView,
+    HostRow,
+    HostsView,
+    JobView,
+    PolicyView,
+    QueueRow,
+    QueueView,
+    ShareRow,
+    SharesView,
+)
+from fairlease_schemas.ids import JobId
+
+
+def as_of(world: World) -> AsOf:
+    """The place in the log that a view was read at."""
+    return AsOf(epoch=world.epoch, position=world.position, log_time_ms=world.log_time_ms)
+
+
+def order_of_waiting(world: World) -> Iterator[JobId]:
+    """Waiting jobs in the order in which they would be tried if every one before were granted.
+
+    Pools by id; a job that waits for several pools comes at its first place.
+    """
+    policy = world.policy
+    if policy is None or not world.line.total:
+        return
+    whole = msgspec.structs.replace(policy, max_classes_per_pool=len(world.line.classes))
+    seen: set[JobId] = set()
+    for pool in rank(world, whole, world.log_time_ms, first=0).pools:
+        picker = Picker(pool, lambda key: world.line.classes[key].members)
+        while (pick := picker.next()) is not None:
+            if pick.job in seen:
+                picker.skip()
+                continue
+            seen.add(pick.job)
+            yield pick.job
+            picker.granted()
+
+
+def reason_code(world: World, job: Job) -> str:
+    """The code of the reason that the job waits for; empty when none is on record."""
+    found = world.reason("admission", job.id)
+    if found is None and job.phase is Phase.WAITING:
+        found = world.reason("placement", class_key(job))
+    return str(found.code) if found is not None else ""
+
+
+def queue(world: World, limit: int, account: str = "", budget: str = "") -> QueueView:
+    """Running jobs by grant, then waiting ones by rank, then those in backoff; at most `limit` rows."""
+
+    def shown(job: Job) -> bool:
+        return (not account or job.account == account) and (not budget or job.budget == budget)
+
+    live = [job for name in world.live.values() if shown(job := world.jobs[name])]
+    waiting = sum(1 for c in world.line.classes.values() for _, name in c.members if shown(world.jobs[name]))
+    rows = [_row(world, job, None) for job in islice(live, limit)]
+    for place, name in enumerate(order_of_waiting(world), 1):
+        if len(rows) >= limit:
+            break
+        if shown(world.jobs[name]):
+            rows.append(_row(world, world.jobs[name], place))
+    backoffs = [job for job in world.jobs.values() if job.phase is Phase.BACKOFF and shown(job)]
+    rows.extend(_row(world, job, None) for job in backoffs[: max(0, limit - len(rows))])
+    return QueueView(waiting=waiting + len(backoffs), running=len(live), rows=tuple(rows), as_of=as_of(world))
+
+
+def _row(world: World, job: Job, place: int | None) -> QueueRow:
+    attempt = job.live
+    return QueueRow(
+        job=job.id,
+        account=job.account,
+        budget=job.budget,
+        state=str(job.phase),
+        hosts=job.request.hosts,
+        gpus=job.gpus,
+        min_runtime_ms=job.request.min_runtime_ms,
+        since_ms=attempt.granted_ms if attempt else job.waiting_since_ms,
+        rank=place,
+        reason=reason_code(world, job) if attempt is None else "",
+    )
+
+
+def job_view(world: World, job: Job) -> JobView:
+    """One job with all its attempts."""
+    request = job.request
+    return JobView(
+        job=job.id,
+        account=job.account,
+        budget=job.budget,
+        request_id=job.request_id,
+        state=str(job.phase),
+        end=str(job.end) if job.end else "",
+        exit_code=job.exit_code,
+        submitted_ms=job.submitted_ms,
+        hosts=request.hosts,
+        gpus_per_host=request.gpus_per_host,
+        min_runtime_ms=request.min_runtime_ms,
+        timeout_ms=request.timeout_ms,
+        lane=request.lane,
+        digest=job.digest,
+        attempts=tuple(map(_attempt_view, job.attempts)),
+        as_of=as_of(world),
+    )
+
+
+def _attempt_view(attempt: Attempt) -> AttemptView:
+    return AttemptView(
+        attempt=attempt.id,
+        number=attempt.number,
+        pool=attempt.pool,
+        hosts=attempt.hosts,
+        gpus=attempt.gpus,
+        granted_ms=attempt.granted_ms,
+        started_ms=attempt.started_ms,
+        ended_ms=attempt.ended_ms if attempt.is_over else None,
+        window_ms=attempt.window_ms,
+        end=str(attempt.end) if attempt.end else "",
+        exit_code=attempt.exit_code,
+        token=str(attempt.token),
+    )
+
+
+def shares(world: World) -> SharesView:
+    """The tree, depth first, one row per node and pool, as standings are at the fold's log time."""
+    tree = world.tree
+    held: dict[tuple[str, str], int] = {}
+    for name in world.live.values():
+        job = world.jobs[name]
+        if job.live is not None and not job.is_idle_work:
+            for node in tree.path(job.budget):
+                key = (node, job.live.pool)
+                held[key] = held.get(key, 0) + job.live.gpus
+    waiting: dict[str, int] = {}
+    for leaf, count in world.line.waiting.items():
+        for node in tree.path(leaf):
+            waiting[node] = waiting.get(node, 0) + count
+    depths = dict(tree.walk())
+    rows = [
+        ShareRow(
+            budget=node.budget,
+            parent=node.parent,
+            depth=depths[node.budget],
+            weight=node.weight,
+            pool=pool,
+            entitled_gpu_ms=node.entitled_gpu_ms,
+            used_gpu_ms=node.used_gpu_ms,
+            promised_gpu_ms=node.promised_gpu_ms,
+            standing_permille=permille(node.used_gpu_ms + node.promised_gpu_ms, node.entitled_gpu_ms),
+            held_gpus=held.get((node.budget, pool), 0),
+            waiting_jobs=waiting.get(node.budget, 0),
+        )
+        for pool in world.fleet.pools()
+        for node in standings(world, pool, world.log_time_ms)
+    ]
+    return SharesView(rows=tuple(rows), as_of=as_of(world))
+
+
+def hosts_view(world: World) -> HostsView:
+    """Every registered host, by id."""
+    rows = [_host_row(world, host) for _, host in sorted(world.fleet.hosts.items())]
+    return HostsView(rows=tuple(rows), as_of=as_of(world))
+
+
+def _host_row(world: World, host: Host) -> HostRow:
+    inventory = host.inventory
+    return HostRow(
+        host=host.id,
+        pool=inventory.pool,
+        model=inventory.model,
+        block=inventory.block,
+        gpus=host.gpus,
+        free_gpus=len(world.fleet.free_gpus(host.id)),
+        is_simulated=inventory.is_simulated,
+        holds=tuple(f"{h.kind} ({h.owner})" + (f": {h.reason}" if h.reason else "") for h in host.holds),
+        attempts=tuple(world.fleet.attempts_on(host.id)),
+    )
+
+
+def policy_view(world: World) -> PolicyView:
+    """The policy in force with every number, defaults written out."""
+    policy = world.policy
+    numbers = {} if policy is None else msgspec.structs.asdict(policy)
+    bounds = [msgspec.structs.asdict(b) for b in policy.window_bounds] if policy else []
+    return PolicyView(name=world.policy_name, policy=numbers | {"window_bounds": bounds}, as_of=as_of(world))
