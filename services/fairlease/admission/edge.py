@@ -1,0 +1,74 @@
+"""Admission's edge: what a submission says, before anybody decides about it.
+
+A contract is read here with pydantic, stored by digest, and boiled down to its scheduling fields;
+the decision, the replay and the audit see only those. The body is on the bus before the record that
+names it, so that an agent never looks for a body that does not exist.
+"""
+
+from fairlease.runtime import edge
+from fairlease.runtime.bus import Message
+from fairlease.runtime.contracts import Contracts
+from fairlease.runtime.strict import strict_json
+from fairlease_schemas import codec, contract
+from fairlease_schemas.commands import SubmitJob
+from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
+from fairlease_schemas.job import Problem
+from fairlease_schemas.subjects import Subjects
+
+
+class Edge:
+    """Reads what comes to admission; stores contract bodies."""
+
+    def __init__(self, subjects: Subjects, contracts: Contracts) -> None:
+        self._subjects = subjects
+        self._contracts = contracts
+
+    async def read(self, message: Message) -> Answer:
+        """The message as the record will name it. BusAway when a body could not be stored: it comes again."""
+        said = edge.read_said(message)
+        if isinstance(said, SubmitJob):
+            said, body = read_submission(message, said)
+            if isinstance(said, Submitted):
+                await self._contracts.put(said.digest, body)
+        return edge.answer_to(self._subjects, message, said)
+
+
+def read_submission(message: Message, said: SubmitJob) -> tuple[Submitted | Misshapen | Unreadable, bytes]:
+    """What a submission says, and the canonical body to store (empty when it is not a contract)."""
+    raw = bytes(said.contract)
+    try:
+        data = strict_json(raw)
+    except (ValueError, RecursionError) as error:
+        return edge.unreadable(message.data, f"contract: {error}"), b""
+    problems: tuple[Problem, ...] = ()
+    if not contract.is_request_id(said.request_id):
+        way_out = "1-128 letters, digits and . _ : @ / + = -, beginning with a letter or digit"
+        problems = (Problem(field="request_id", rule="1.14", limit=way_out, way_out="choose another request id"),)
+    if len(raw) > contract.MAX_CONTRACT_BYTES:
+        limit = f"{contract.MAX_CONTRACT_BYTES} bytes"
+        problems += (Problem(field="contract", rule="1.13", limit=limit, way_out="keep data out of the contract"),)
+    parsed, wrong = contract.read_contract(data) if not problems else (None, ())
+    if parsed is None:
+        return Misshapen(budget=_budget(data), request_id=_printable(said.request_id), problems=problems + wrong), b""
+    body = codec.canonical(contract.body(parsed))
+    return (
+        Submitted(
+            budget=parsed.spec.budget,
+            request_id=said.request_id,
+            digest=codec.digest(contract.body(parsed)),
+            request=contract.scheduling_fields(parsed),
+        ),
+        body,
+    )
+
+
+def _budget(data: object) -> str:
+    """The budget that a misshapen contract names, as far as it can be told; else empty."""
+    spec = data.get("spec") if isinstance(data, dict) else None
+    budget = spec.get("budget") if isinstance(spec, dict) else None
+    return _printable(budget) if isinstance(budget, str) else ""
+
+
+def _printable(text: str) -> str:
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in codec.nfc(text[:128]))
+    return shown.encode("utf-8", "replace").decode()

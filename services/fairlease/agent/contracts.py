@@ -1,0 +1,96 @@
+"""The body of a contract: what a run executes, fetched by its digest and believed only if it has it.
+
+The log holds no command lines, so the agent reads the body from the contracts stream when a run is
+about to start. Of the body it reads the command and the environment; the rest was read by admission.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from fairlease.agent.devices import Devices
+from fairlease.runtime.errors import BusAway
+from fairlease_schemas.ids import GpuUuid
+from fairlease_schemas.orders import RunOrder
+
+Last = Callable[[str], Awaitable[bytes | None]]
+"""The body kept under a digest, None when there is none; BusAway when nobody can say."""
+
+PATIENCE_S: Final = 10.0
+"""How long a body may be missing: a copy of the stream may be behind the log that names it."""
+_PAUSE_S: Final = 0.2
+
+
+class ContractRefused(Exception):
+    """The run cannot start; the text says why, for the end's detail."""
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What to execute. `env` is the contract's own."""
+
+    command: tuple[str, ...]
+    env: dict[str, str] = {}
+
+
+class _Body(msgspec.Struct, frozen=True):
+    spec: Command
+
+
+async def fetch(last: Last, digest: str, patience_s: float = PATIENCE_S) -> Command:
+    """The command under this digest. Waits as long as the bus is away; ContractRefused for what cannot become right."""
+    loop = asyncio.get_running_loop()
+    missing_until_s: float | None = None
+    while True:
+        try:
+            data = await last(digest)
+        except BusAway:
+            data = None
+        else:
+            if data is not None:
+                return read(data, digest)
+            missing_until_s = missing_until_s or loop.time() + patience_s
+            if loop.time() >= missing_until_s:
+                raise ContractRefused(f"no contract body is kept under digest {digest[:64]}")
+        await asyncio.sleep(_PAUSE_S)
+
+
+def read(data: bytes, digest: str) -> Command:
+    """The command in a body; ContractRefused when the body is not the one that was admitted, or is none."""
+    found = hashlib.sha256(data).hexdigest()
+    if found != digest:
+        raise ContractRefused(f"the contract body has digest {found}, the grant names {digest[:64]}")
+    try:
+        command = msgspec.json.decode(data, type=_Body).spec
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ContractRefused(f"the contract body cannot be read: {error}") from error
+    if not command.command:
+        raise ContractRefused("the contract has no command")
+    return command
+
+
+INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")
+"""All that a job has of the agent's environment; the rest may hold addresses and credentials."""
+
+
+def environment(order: RunOrder, contract: dict[str, str], devices: Devices, agent: dict[str, str]) -> dict[str, str]:
+    """What a job finds in its environment: the agent's four, over them the contract's, over them the grant's.
+
+    The grant's cannot be replaced by a contract: a job that could name other GPUs would use them.
+    """
+    gpus: Iterable[GpuUuid] = order.gpus
+    return {
+        **{name: agent[name] for name in INHERITED if name in agent},
+        **contract,
+        **devices.environment(gpus),
+        "FAIRLEASE_JOB": order.job,
+        "FAIRLEASE_ATTEMPT": order.attempt,
+        "FAIRLEASE_ATTEMPT_NUMBER": order.attempt.rpartition("-a")[2],
+        "FAIRLEASE_TOKEN": order.token,
+        "FAIRLEASE_HOST": devices.host,
+        "FAIRLEASE_RANK": str(order.rank),
+        "FAIRLEASE_WORLD_SIZE": str(len(order.hosts)),
+        "FAIRLEASE_HOSTS": ",".join(order.hosts),
+    }

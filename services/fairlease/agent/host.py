@@ -1,0 +1,279 @@
+"""One host: what it shall run, by the newest order, made to agree with what it does run.
+
+An order is the host's whole desired state, so nothing here is a reaction to a message: whenever an
+order came, a run changed or a contract arrived, the two are compared and the difference is worked
+off. That makes repeats, losses and restarts the same case. Surprising: a living run that the order
+does not name is stopped, because its GPUs may already be another's; the log names a run until every
+part of it was reported gone, so this only meets runs that were given up for lost.
+"""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlease.agent import layout, process
+from fairlease.agent.contracts import Command, ContractRefused, environment
+from fairlease.agent.devices import Devices
+from fairlease.agent.outbox import Outbox
+from fairlease.agent.record import Facts, Gone
+from fairlease.agent.runs import LOG_BYTES, Run, Runs
+from fairlease_schemas.codec import canonical
+from fairlease_schemas.ids import AttemptId, HostId
+from fairlease_schemas.job import End
+from fairlease_schemas.orders import HostOrder, RunOrder
+from fairlease_schemas.reports import HostUp, RunGone, RunStarted
+
+log = logging.getLogger("fairlease.agent")
+
+Fetch = Callable[[str], Awaitable[Command]]
+
+KEPT_RUNS: Final = 500
+"""Ended runs whose logs can still be read, per host."""
+UNNAMED_GRACE_MS: Final = 10_000
+_RETRY_S: Final = 2.0
+_ATTEMPT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,126}")
+_SEEN: Final = "order.json"
+_FILES: Final = {"run-started": layout.STARTED, "run-gone": layout.GONE}
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """The newest order this host ever obeyed."""
+
+    epoch: int
+    position: int
+
+
+class Host:
+    """The desired and the real state of one host. `home` is `<state>/agent/<host>`."""
+
+    def __init__(
+        self,
+        devices: Devices,
+        home: Path,
+        fetch: Fetch,
+        outbox: Outbox,
+        *,
+        log_bytes: int = LOG_BYTES,
+        kept: int = KEPT_RUNS,
+    ) -> None:
+        self.id: HostId = devices.host
+        self.outbox = outbox
+        self._devices = devices
+        self._home = home
+        self._fetch = fetch
+        self._kept = kept
+        self._runs = Runs(home, self._changed, log_bytes)
+        self._boot = process.boot_id()
+        self._order: HostOrder | None = None
+        self._seen = (0, 0)
+        self._commands: dict[AttemptId, Command | ContractRefused] = {}
+        self._fetching: dict[AttemptId, asyncio.Task[None]] = {}
+        self._said: set[tuple[AttemptId, str]] = set()
+        self._again: asyncio.TimerHandle | None = None
+        self._is_open = False
+
+    def open(self) -> None:
+        """Adopts what is on disk, says that the host is up, and then all that was not acknowledged before."""
+        self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._seen = self._remembered()
+        up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
+        self.outbox.put("host-up", canonical(up), lambda: None)
+        self._runs.open()
+        self._is_open = True
+        for _, attempt, kind in sorted(self._unheard()):
+            run = self._runs.get(attempt)
+            assert run is not None
+            self._say(run, kind)
+
+    def close(self) -> None:
+        """Lets go of everything; runs go on."""
+        self._is_open = False
+        if self._again is not None:
+            self._again.cancel()
+        for task in self._fetching.values():
+            task.cancel()
+        self._runs.close()
+
+    def obey(self, order: HostOrder) -> None:
+        """Takes an order of this host, unless a newer one was ever taken."""
+        stands = (order.epoch, order.position)
+        if order.host != self.id or stands < self._seen:
+            log.info("%s: an order of %s at %s is not for us or not the newest", self.id, order.host, stands)
+            return
+        if stands > self._seen:
+            self._seen = stands
+            self._remember(is_durable=False)
+        self._order = order
+        self._agree()
+
+    def run(self, attempt: AttemptId) -> Run | None:
+        """A run whose log can be read."""
+        return self._runs.get(attempt)
+
+    def _remember(self, *, is_durable: bool) -> bool:
+        """Writes down which order is the newest; False when the disk refuses, which older orders could then abuse."""
+        try:
+            layout.write_whole(str(self._home / _SEEN), msgspec.json.encode(_Seen(*self._seen)), is_durable=is_durable)
+        except OSError as error:
+            log.warning("%s: the newest order cannot be noted: %s", self.id, error)
+            return False
+        return True
+
+    def _remembered(self) -> tuple[int, int]:
+        """The newest order an earlier agent took; (0, 0) for none, and for a file that a power cut left empty."""
+        try:
+            seen = msgspec.json.decode((self._home / _SEEN).read_bytes(), type=_Seen)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return (0, 0)
+        return seen.epoch, seen.position
+
+    # desired against real ------------------------------------------------------------------------
+    def _agree(self) -> None:
+        """Works off the difference between the order and the runs. Does nothing when there is none."""
+        if self._order is None or not self._is_open:
+            return
+        named = {wanted.attempt for wanted in self._order.runs}
+        for run in self._runs.live():
+            if run.attempt not in named:
+                self._stop(run, "no longer ordered", UNNAMED_GRACE_MS)
+        held = {gpu for run in self._runs.live() for gpu in run.facts.gpus}
+        for wanted in self._order.runs:
+            known = self._runs.get(wanted.attempt)
+            if known is None:
+                self._begin(wanted, held)
+                held.update(wanted.gpus)
+            elif wanted.stop:
+                self._stop(known, wanted.stop, wanted.grace_ms)
+        for attempt in self._fetching.keys() - named:
+            self._fetching.pop(attempt).cancel()
+        for attempt in self._commands.keys() - named:
+            del self._commands[attempt]
+        self._prune(named)
+
+    def _begin(self, wanted: RunOrder, held: set[str]) -> None:
+        """Starts an attempt, or as much of the way there as is open: its contract fetched, its GPUs free."""
+        if _ATTEMPT.fullmatch(wanted.attempt) is None:
+            log.error("%s: an order names attempt %r, which cannot be a directory", self.id, wanted.attempt[:80])
+            return
+        if wanted.stop:
+            self._refuse(wanted, End.CANCELLED, "never started")
+            return
+        unknown = [gpu for gpu in wanted.gpus if gpu not in self._devices.inventory().gpus]
+        if unknown:
+            self._refuse(wanted, End.START_FAILED, f"GPU {unknown[0]} is not on this host")
+            return
+        command = self._commands.get(wanted.attempt)
+        if command is None:
+            if wanted.attempt not in self._fetching:
+                task = asyncio.get_running_loop().create_task(self._learn(wanted.attempt, wanted.digest))
+                self._fetching[wanted.attempt] = task
+        elif isinstance(command, ContractRefused):
+            self._refuse(wanted, End.START_FAILED, str(command))
+        elif held.isdisjoint(wanted.gpus):
+            self._start(wanted, command)
+
+    def _start(self, wanted: RunOrder, command: Command) -> None:
+        env = environment(wanted, command.env, self._devices, dict(os.environ))
+        try:
+            self._runs.start(self._facts(wanted), command.command, env)
+        except OSError as error:
+            self._try_again(wanted.attempt, error)
+
+    def _refuse(self, wanted: RunOrder, end: End, detail: str) -> None:
+        try:
+            self._runs.refuse(self._facts(wanted), Gone(end=end, detail=detail))
+        except OSError as error:
+            self._try_again(wanted.attempt, error)
+
+    def _stop(self, run: Run, reason: str, grace_ms: int) -> None:
+        try:
+            self._runs.stop(run, reason, grace_ms)
+        except OSError as error:
+            self._try_again(run.attempt, error)
+
+    def _try_again(self, attempt: AttemptId, error: OSError) -> None:
+        log.warning("%s: the state directory refuses, trying again: %s", attempt, error)
+        if self._again is not None:
+            self._again.cancel()
+        self._again = asyncio.get_running_loop().call_later(_RETRY_S, self._agree)
+
+    def _facts(self, wanted: RunOrder) -> Facts:
+        return Facts(
+            attempt=wanted.attempt,
+            job=wanted.job,
+            token=wanted.token,
+            digest=wanted.digest,
+            gpus=wanted.gpus,
+            hosts=wanted.hosts,
+            rank=wanted.rank,
+            boot=self._boot,
+        )
+
+    async def _learn(self, attempt: AttemptId, digest: str) -> None:
+        try:
+            self._commands[attempt] = await self._fetch(digest)
+        except ContractRefused as refused:
+            self._commands[attempt] = refused
+        self._fetching.pop(attempt, None)
+        self._agree()
+
+    # what it says --------------------------------------------------------------------------------
+    def _changed(self, run: Run) -> None:
+        if not self._is_open:
+            return
+        if run.is_started:
+            self._say(run, "run-started")
+        if run.gone is not None:
+            self._say(run, "run-gone")
+            asyncio.get_running_loop().call_soon(self._agree)
+
+    def _unheard(self) -> list[tuple[int, AttemptId, str]]:
+        """(when, run, kind) of what an earlier agent of this host may not have got across."""
+        unheard = []
+        for run in self._runs.all():
+            for kind, is_so in (("run-started", run.is_started), ("run-gone", run.gone is not None)):
+                if is_so and not run.directory.is_acked(kind):
+                    unheard.append((run.directory.written_ns(_FILES[kind]), run.attempt, kind))
+        return unheard
+
+    def _say(self, run: Run, kind: str) -> None:
+        """Hands a report to the outbox, unless the bus has it or it is on its way."""
+        if (run.attempt, kind) in self._said or run.directory.is_acked(kind):
+            return
+        self._said.add((run.attempt, kind))
+        body: RunStarted | RunGone = RunStarted(attempt=run.attempt, token=run.facts.token)
+        if kind == "run-gone":
+            gone = run.gone
+            assert gone is not None
+            body = RunGone(
+                attempt=run.attempt, token=run.facts.token, end=gone.end, exit_code=gone.exit_code, detail=gone.detail
+            )
+        self.outbox.put(kind, canonical(body), lambda: self._heard(run, kind))
+
+    def _heard(self, run: Run, kind: str) -> None:
+        try:
+            run.directory.ack(kind)
+        except OSError as error:
+            log.warning("%s: its report will be repeated: %s", run.attempt, error)
+        if kind == "run-gone" and self._order is not None:
+            self._prune({wanted.attempt for wanted in self._order.runs})
+
+    def _prune(self, named: set[AttemptId]) -> None:
+        """Removes the oldest ended runs beyond those kept: gone, acknowledged, and named by no order."""
+        ended = [run for run in self._runs.all() if run.gone is not None and run.attempt not in named]
+        spare = [run for run in ended if run.directory.is_acked("run-gone")]
+        excess = len(ended) - self._kept
+        if excess <= 0 or not spare:
+            return
+        # An older order, read again after a power cut, would start them anew: first it must be known as old.
+        if not self._remember(is_durable=True):
+            return
+        for run in sorted(spare, key=lambda run: (run.directory.written_ns(layout.GONE), run.attempt))[:excess]:
+            self._runs.forget(run)
+            self._said -= {(run.attempt, "run-started"), (run.attempt, "run-gone")}

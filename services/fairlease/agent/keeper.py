@@ -1,0 +1,271 @@
+"""The keeper: a small process between the agent and one job, so that agents may come and go.
+
+Theory of operation. Only the parent of a process learns its exit code, and an agent is restarted
+while jobs run. So every run has a parent of its own, started by shim.py, that does one thing and
+needs no restart. The command and its environment come in on standard input, so that secrets are
+neither on disk nor in an argument list; all else is said through files (layout.py).
+
+The lock is `flock` on the run directory, held by the keeper for its life: who can take it knows that
+no keeper is at work. **The late shim**: an agent may die between spawning a shim and its claim. The
+next agent takes the lock, finds no claim and writes gone.json (`start-failed`); a shim that was only
+slow then gets the lock, finds the end and leaves. If the shim was first, the agent does not get the
+lock, and adopts. Either way one of them decides, and the files tell the other. A missed SIGUSR1 (the
+agent's "look for stop.json") does no harm either: the agent writes stop.json and then looks for the
+claim, the keeper claims and then looks for stop.json, so at least one of them sees the other.
+
+Surprising, and why: the first process stays a zombie until its group was killed, because as long as
+it is there nobody else can have its number; and the keeper is a subreaper, so that what the job puts
+in the background, in sessions of its own too, becomes its child and can be ended and counted.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import time
+
+from fairlease.agent import layout
+from fairlease.agent.output import Log
+
+_PR_SET_CHILD_SUBREAPER = 36
+_CHUNK_BYTES = 64 * 1024
+_KILL_AGAIN_MS = 50
+_FULL_DISK_S = 1.0
+_MOST_FDS = 1 << 20
+
+
+def keep(run_directory: str) -> None:
+    """Claims the run and sees it through, or leaves when someone else has decided about it."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.closerange(3, _MOST_FDS)  # whatever the agent was started with is no business of a job
+    os.chdir(run_directory)
+    lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if os.path.exists(layout.CLAIM) or os.path.exists(layout.GONE) or not os.path.exists(layout.RUN):
+        return
+    with open(0, "rb", closefd=False) as file:
+        order = json.load(file)
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(null, 0)  # the order lived in memory alone, and now no longer
+    keeper = Keeper(order["command"], order["env"], order["log_bytes"])
+    layout.tell(layout.CLAIM, layout.identity(os.getpid()))
+    if layout.read_stop() is not None:
+        end: dict[str, object] = {"end": "cancelled", "exit_code": None, "detail": "never started"}
+    else:
+        become_subreaper()
+        end = keeper.run()
+    conclude(end)
+
+
+def conclude(end: dict[str, object]) -> None:
+    """Writes the end down, and while the disk is full waits for room: nobody else knows the exit code."""
+    while True:
+        try:
+            layout.tell(layout.GONE, end, is_durable=True)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            time.sleep(_FULL_DISK_S)
+        else:
+            return
+
+
+def note(name: str, body: dict[str, object]) -> None:
+    """Tells what the end will tell again: on a full disk the job goes first."""
+    with contextlib.suppress(OSError):
+        layout.tell(name, body)
+
+
+def become_subreaper() -> None:
+    """Orphans of the job become children of this process; where the kernel has no such thing, its session must do."""
+    try:
+        import ctypes  # noqa: PLC0415 - what asks for nothing but the names of this module need not load it
+
+        unused = ctypes.c_ulong(0)
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), unused, unused, unused)
+    except (ImportError, OSError, AttributeError):
+        return
+
+
+class Keeper:
+    """One job from its claim to its end. To be made before the claim: it takes the signals."""
+
+    def __init__(self, command: list[str], env: dict[str, str], log_bytes: int) -> None:
+        self._command = command
+        self._env = env
+        self._log = Log(log_bytes)
+        self._wakeups, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGUSR1):
+            signal.signal(number, lambda *_: None)
+        self._output = -1
+        self._leader = 0
+        self._exit_code: int | None = None
+        self._stop_reason: str | None = None
+        self._kill_at_ms: int | None = None
+
+    def run(self) -> dict[str, object]:
+        """Starts the command and returns the body of gone.json when nothing of it is left."""
+        problem = self._start()
+        if problem:
+            return {"end": "start-failed", "exit_code": None, "detail": problem}
+        note(layout.STARTED, {})
+        poller = select.poll()
+        poller.register(self._output, select.POLLIN)
+        poller.register(self._wakeups, select.POLLIN)
+        self._obey()
+        while not self._is_over():
+            for fd, _ in poller.poll(self._patience_ms()):
+                if fd == self._wakeups:
+                    os.read(self._wakeups, 4096)
+                    self._obey()
+                elif not self._pump():
+                    poller.unregister(self._output)
+        os.set_blocking(self._output, False)
+        while self._pump():
+            pass
+        self._bury()
+        assert self._exit_code is not None
+        end, detail = layout.end_of(self._exit_code, self._stop_reason)
+        return {"end": end, "exit_code": self._exit_code, "detail": detail}
+
+    # the start -----------------------------------------------------------------------------------
+    def _start(self) -> str:
+        """Forks; the command begins once leader.json names its process. Returns what went wrong, empty when nothing.
+
+        The child waits at a gate. If the keeper dies before it opened the gate, the child reads
+        end-of-file and leaves, so that no command ever runs whose process is not on disk.
+        """
+        gate, opener = os.pipe2(os.O_CLOEXEC)
+        failure, teller = os.pipe2(os.O_CLOEXEC)
+        self._output, printer = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            return f"no process for it: {error.strerror}"
+        if pid == 0:
+            os.close(opener)
+            self._become(gate, teller, printer)
+        for fd in (gate, teller, printer):
+            os.close(fd)
+        self._leader = pid
+        layout.tell(layout.LEADER, layout.identity(pid))
+        os.write(opener, b"1")
+        os.close(opener)
+        problem = b""
+        while chunk := os.read(failure, 4096):  # a command that begins closes it
+            problem += chunk
+        os.close(failure)
+        if problem:
+            os.waitpid(pid, 0)
+        return problem.decode(errors="replace")
+
+    def _become(self, gate: int, teller: int, printer: int) -> None:
+        """In the child: the command itself, in its own session, with no signal masked, ignored or handled."""
+        try:
+            os.setsid()
+            if os.read(gate, 1) != b"1":
+                os._exit(127)
+            signal.set_wakeup_fd(-1)
+            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            for standard in (1, 2):
+                os.dup2(printer, standard)
+            os.umask(0o022)
+            os.chdir(layout.WORK)
+            os.execvpe(self._command[0], self._command, self._env)  # noqa: S606 - the contract's command, by intent
+        except OSError as error:
+            os.write(teller, f"cannot run {self._command[0]!r}: {error.strerror}".encode(errors="replace")[:2048])
+        except BaseException as error:  # noqa: BLE001 - the child must not return into the keeper's own code
+            os.write(teller, f"cannot run: {error}".encode(errors="replace")[:2048])
+        os._exit(127)
+
+    # while it runs -------------------------------------------------------------------------------
+    def _pump(self) -> bool:
+        """Moves output to the log; False at its end, or when there is nothing to read without waiting."""
+        try:
+            data = os.read(self._output, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        self._log.write(data)
+        return bool(data)
+
+    def _patience_ms(self) -> int:
+        """How long to wait for news: for ever, until a KILL is due, and after it in short steps until it worked."""
+        if self._kill_at_ms is None:
+            return -1
+        left_ms = self._kill_at_ms - layout.boot_ms()
+        return left_ms if left_ms > 0 else _KILL_AGAIN_MS
+
+    def _obey(self) -> None:
+        """Reads stop.json, once: TERM to the group now (CONT, so that a halted one hears it), KILL when it says."""
+        if self._stop_reason is not None or self._exit_code is not None:
+            return
+        order = layout.read_stop()
+        if order is not None and not self._has_ended():
+            self._stop_reason, self._kill_at_ms = order
+            os.killpg(self._leader, signal.SIGTERM)
+            os.killpg(self._leader, signal.SIGCONT)
+
+    def _has_ended(self) -> bool:
+        return os.waitid(os.P_PID, self._leader, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def _is_over(self) -> bool:
+        """Buries the dead, writes the exit down, kills what is due; True when nothing is left.
+
+        Without a stop, what the first process left behind is killed at once. During a stop it has
+        the rest of the grace: a shell dies of the TERM before the program it runs has saved itself.
+        """
+        if self._exit_code is None:
+            self._see_the_dead()
+        left = self._left() if self._exit_code is not None else []
+        if self._exit_code is not None and not left:
+            return True
+        if self._kill_at_ms is not None and layout.boot_ms() >= self._kill_at_ms:
+            self._kill(left)
+        return False
+
+    def _see_the_dead(self) -> None:
+        """Reaps orphans until the first process is among the dead; that one is written down and left a zombie."""
+        while True:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                return
+            if found.si_pid == self._leader:
+                break
+            os.waitpid(found.si_pid, os.WNOHANG)
+        self._exit_code = found.si_status if found.si_code == os.CLD_EXITED else 128 + found.si_status
+        note(layout.EXIT, {"exit_code": self._exit_code, "stop_reason": self._stop_reason})
+        if self._stop_reason is None:
+            self._kill_at_ms = layout.boot_ms()
+
+    def _left(self) -> list[int]:
+        """Living processes of the job, the first one apart: own children and members of its session.
+
+        That is enough: a living descendant always has a living ancestor that is the subreaper's child.
+        """
+        me = os.getpid()
+        left = []
+        for pid in layout.pids():
+            stat = layout.read_stat(pid)
+            if stat and pid != self._leader and stat[0] not in "ZX" and (stat[1] == me or stat[2] == self._leader):
+                left.append(pid)
+        return left
+
+    def _bury(self) -> None:
+        """Reaps all zombies, the first process too; a host whose init is lazy would keep them."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    def _kill(self, left: list[int]) -> None:
+        """KILL to the group, and to those of the job who left it."""
+        os.killpg(self._leader, signal.SIGKILL)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,115 @@
+"""The run directory: what agent and shim must agree on, and the calls both need.
+
+Everything here loads in a shim, whose start every job waits for: standard library, as little of it
+as possible. Paths are text and may be relative, because a shim works inside its run directory.
+
+    run.json      agent   the order's facts; on disk before a shim is spawned
+    shim.json     shim    the claim: this run was begun, by this process
+    leader.json   shim    the job's first process; on disk before its command may begin
+    started.json  shim    the command runs
+    stop.json     agent   why it shall stop, and the instant of the KILL
+    exit.json     shim    how the first process ended
+    gone.json     either  the end; nothing of the run is left. Whoever holds the lock writes it
+
+Each is written whole and renamed, so that a reader finds all of it or none.
+"""
+
+import json
+import os
+import time
+
+RUN, CLAIM, LEADER, STARTED = "run.json", "shim.json", "leader.json", "started.json"
+STOP, EXIT, GONE = "stop.json", "exit.json", "gone.json"
+LOG, WORK, PREEMPT = "log", "work", "preempt"
+WAKE = "../../wake"
+"""From a run directory: the pipe in which a shim names its run, so that the agent need not poll."""
+
+
+def write_whole(path: str, data: bytes, *, is_durable: bool) -> None:
+    """Writes a file so that a reader finds all of it or none; durable: also after a power cut. OSError as usual."""
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+        if is_durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(path + ".new", path)
+    if is_durable:
+        sync_directory(os.path.dirname(path) or ".")
+
+
+def sync_directory(path: str) -> None:
+    """Makes the names in a directory survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def tell(name: str, body: dict[str, object], *, is_durable: bool = False) -> None:
+    """Writes a file of the run that is the working directory, and wakes the agent.
+
+    If no agent listens, nothing is lost: the next one looks at every run when it starts.
+    """
+    write_whole(name, json.dumps(body).encode(), is_durable=is_durable)
+    try:
+        fd = os.open(WAKE, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.write(fd, os.path.basename(os.getcwd()).encode() + b"\n")
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def read_stop() -> tuple[str, int] | None:
+    """Reason and instant (`boot_ms`) of the KILL from the working directory's stop.json; None without one."""
+    try:
+        with open(STOP, "rb") as file:
+            order = json.load(file)
+    except FileNotFoundError:
+        return None
+    return order["reason"], order["kill_at_ms"]
+
+
+def end_of(exit_code: int, stop_reason: str | None) -> tuple[str, str]:
+    """End and detail of a run whose first process ended: `cancelled`, and why, when it had been asked to stop."""
+    if stop_reason is not None:
+        return "cancelled", stop_reason
+    return "failed" if exit_code else "succeeded", ""
+
+
+def boot_ms() -> int:
+    """Milliseconds since the kernel booted, sleep included: an instant that no setting of a clock moves."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def read_stat(pid: int) -> tuple[str, int, int, int] | None:
+    """State letter, parent, session and start (clock ticks since boot) of a process; None when there is none."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fields = os.read(fd, 4096).rpartition(b")")[2].split()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19])
+
+
+def identity(pid: int) -> dict[str, object]:
+    """A process as it is named on disk: the number alone may be somebody else's tomorrow."""
+    stat = read_stat(pid)
+    return {"pid": pid, "start": stat[3] if stat else 0}
+
+
+def pids() -> list[int]:
+    """Every process of this machine, in the order of /proc."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]

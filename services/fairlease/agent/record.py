@@ -1,0 +1,182 @@
+"""The agent's side of a run directory: what was ever started here, and what is known of it.
+
+A directory appears whole, by rename, with its run.json on disk before anything is spawned: an attempt
+with a directory was started, or was refused for good, and is never started again. What the shim
+wrote is read here; what only the agent writes (the stop, what the bus acknowledged) is written here.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from fairlease.agent import layout
+from fairlease.agent.process import Process
+from fairlease_schemas.ids import AttemptId, GpuUuid, HostId, JobId
+from fairlease_schemas.job import End
+
+_T = TypeVar("_T")
+_RESERVED: Final = "stop.reserved"
+_RESERVED_BYTES: Final = 2_048
+_MOST_REASON_CHARS: Final = 300
+_MAKING: Final = ".making-"
+_REMOVING: Final = ".removing-"
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was ordered: run.json. `token` is the address of the grant, `boot` the kernel's boot id."""
+
+    attempt: AttemptId
+    job: JobId
+    token: str
+    digest: str
+    gpus: tuple[GpuUuid, ...]
+    hosts: tuple[HostId, ...]
+    rank: int
+    boot: str
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """How the first process ended: exit.json. 128 + n after signal n."""
+
+    exit_code: int
+    stop_reason: str | None = None
+
+
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a run on this host: gone.json."""
+
+    end: End
+    exit_code: int | None = None
+    detail: str = ""
+
+
+class RunDirectory:
+    """One attempt's directory, `<state>/agent/<host>/runs/<attempt>`. Nothing is kept in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def attempt(self) -> AttemptId:
+        return self.path.name
+
+    @property
+    def preempt_file(self) -> Path:
+        """Appears when the run is asked to stop. Its path is unique to the run, and so marks its processes."""
+        return self.path / layout.PREEMPT
+
+    @classmethod
+    def create(cls, root: Path, facts: Facts, gone: Gone | None = None) -> "RunDirectory":
+        """A new attempt, or with `gone` one that is over before it began; on disk when this returns.
+
+        OSError when it is there already, or the disk refuses.
+        """
+        making = root / f"{_MAKING}{facts.attempt}"
+        shutil.rmtree(making, ignore_errors=True)
+        (making / layout.WORK).mkdir(mode=0o700, parents=True)
+        (making / _RESERVED).write_bytes(b" " * _RESERVED_BYTES)
+        if gone is not None:
+            layout.write_whole(str(making / layout.GONE), msgspec.json.encode(gone), is_durable=True)
+        layout.write_whole(str(making / layout.RUN), msgspec.json.encode(facts), is_durable=True)
+        final = root / facts.attempt
+        making.rename(final)
+        layout.sync_directory(str(root))
+        return cls(final)
+
+    @classmethod
+    def all_in(cls, root: Path) -> tuple[list["RunDirectory"], list[Path]]:
+        """Every run of a host by name, and what an earlier agent was still removing. Half-made ones are cleared."""
+        found, removing = [], []
+        for path in sorted(root.iterdir()):
+            if path.name.startswith(_MAKING):
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name.startswith(_REMOVING):
+                removing.append(path)
+            else:
+                found.append(cls(path))
+        return found, removing
+
+    def facts(self) -> Facts:
+        return msgspec.json.decode((self.path / layout.RUN).read_bytes(), type=Facts)
+
+    def claim(self) -> Process | None:
+        """The keeper's process, once it has claimed the run."""
+        return self._read(layout.CLAIM, Process)
+
+    def leader(self) -> Process | None:
+        """The job's first process, from just before its command begins."""
+        return self._read(layout.LEADER, Process)
+
+    def exit(self) -> Exit | None:
+        return self._read(layout.EXIT, Exit)
+
+    def gone(self) -> Gone | None:
+        return self._read(layout.GONE, Gone)
+
+    def is_started(self) -> bool:
+        return (self.path / layout.STARTED).exists()
+
+    def order_stop(self, reason: str, grace_ms: int) -> None:
+        """Writes down why it shall stop and when the KILL falls due; a repeat changes neither.
+
+        In bytes that were reserved when the run was made: a job that filled the disk can be stopped.
+        """
+        if self.is_stopping():
+            return
+        with contextlib.suppress(OSError):
+            self.preempt_file.touch()
+        order = {"reason": reason[:_MOST_REASON_CHARS], "kill_at_ms": layout.boot_ms() + grace_ms}
+        with (self.path / _RESERVED).open("r+b") as file:
+            file.write(msgspec.json.encode(order))
+        (self.path / _RESERVED).rename(self.path / layout.STOP)
+
+    def is_stopping(self) -> bool:
+        return (self.path / layout.STOP).exists()
+
+    def conclude(self, gone: Gone) -> None:
+        """Writes the end; only for whoever holds the lock."""
+        layout.write_whole(str(self.path / layout.GONE), msgspec.json.encode(gone), is_durable=True)
+
+    def lock(self) -> int | None:
+        """A descriptor that holds the run's lock until it is closed; None while a keeper has it."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        return fd
+
+    def is_acked(self, kind: str) -> bool:
+        """Whether the bus has acknowledged this run's report of that kind."""
+        return (self.path / f"acked-{kind}").exists()
+
+    def ack(self, kind: str) -> None:
+        (self.path / f"acked-{kind}").touch()
+
+    def written_ns(self, name: str) -> int:
+        """When a file of the run was written, in ns of the local clock: for orders, never for decisions."""
+        return (self.path / name).stat().st_mtime_ns
+
+    def set_aside(self) -> Path:
+        """Takes the run off the disk's books at once; the path is for `clear`, which may take its time."""
+        aside = self.path.with_name(f"{_REMOVING}{self.attempt}")
+        self.path.rename(aside)
+        return aside
+
+    def _read(self, name: str, kind: type[_T]) -> _T | None:
+        try:
+            return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
+        except FileNotFoundError:
+            return None
+
+
+def clear(path: Path) -> None:
+    """Removes what was set aside, in a thread of its own: a job may have left any amount of files."""
+    threading.Thread(target=shutil.rmtree, args=(path,), kwargs={"ignore_errors": True}, daemon=True).start()

@@ -1,0 +1,255 @@
+"""The process executor: starts, adopts, stops and buries the runs of one host.
+
+An attempt is started at most once, ever, because its directory is made, on disk, before a shim is
+spawned, and a directory is never started a second time. From then on its keeper (keeper.py) has it;
+this module watches keepers, and where one is missing it takes the run's lock and concludes the run
+itself. News comes by a pipe in which keepers name their run, by the death of a keeper, and, should a
+word be lost, by a look at every living run now and then.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from fairlease.agent import layout, process
+from fairlease.agent.process import Process
+from fairlease.agent.record import Facts, Gone, RunDirectory, clear
+from fairlease_schemas.ids import AttemptId
+from fairlease_schemas.job import End
+
+log = logging.getLogger("fairlease.agent")
+
+LOG_BYTES: Final = 16 * 1024 * 1024
+"""How much of what a job prints is kept."""
+PREEMPT_FILE: Final = "FAIRLEASE_PREEMPT_FILE"
+_SHIM: Final = Path(__file__).with_name("shim.py")
+_SOON_S: Final = 0.02
+_SWEEP_S: Final = 5.0
+
+
+class Run:
+    """One run of this host, ended ones too, as far as it is known."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self.facts = directory.facts()
+        self.is_started = directory.is_started()
+        self.gone = directory.gone()
+        self.shim = 0
+        self.watch: process.Watch | None = None
+
+    @property
+    def attempt(self) -> AttemptId:
+        return self.directory.attempt
+
+
+class Runs:
+    """All runs of one host. `on_change` is called after a run started, ended or was refused."""
+
+    def __init__(self, home: Path, on_change: Callable[[Run], None], log_bytes: int = LOG_BYTES) -> None:
+        self._root = home / "runs"
+        self._wake = home / "wake"
+        self._on_change = on_change
+        self._log_bytes = log_bytes
+        self._boot = process.boot_id()
+        self._runs: dict[AttemptId, Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._pipe = -1
+
+    def open(self) -> None:
+        """Learns every run on disk and adopts those that live. To be called in the loop, once."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._wake.exists():
+            os.mkfifo(self._wake, 0o600)
+        self._pipe = os.open(self._wake, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        asyncio.get_running_loop().add_reader(self._pipe, self._listen)
+        found, removing = RunDirectory.all_in(self._root)
+        for path in removing:
+            clear(path)
+        for directory in found:
+            run = self._runs[directory.attempt] = Run(directory)
+            self._follow(run)
+        self._sweep()
+
+    def close(self) -> None:
+        """Stops watching. The runs go on; the next agent adopts them."""
+        asyncio.get_running_loop().remove_reader(self._pipe)
+        os.close(self._pipe)
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for run in self._runs.values():
+            if run.watch is not None:
+                run.watch.cancel()
+
+    def get(self, attempt: AttemptId) -> Run | None:
+        return self._runs.get(attempt)
+
+    def all(self) -> list[Run]:
+        return list(self._runs.values())
+
+    def live(self) -> list[Run]:
+        """Runs of which something may be left: their GPUs are held."""
+        return [run for run in self._runs.values() if run.gone is None]
+
+    # what the host asks for ----------------------------------------------------------------------
+    def start(self, facts: Facts, command: tuple[str, ...], env: dict[str, str]) -> None:
+        """Starts an attempt that was never started. OSError when the disk refuses its record: nothing began."""
+        assert facts.attempt not in self._runs
+        run = Run(RunDirectory.create(self._root, facts))
+        self._runs[facts.attempt] = run
+        env = {**env, PREEMPT_FILE: str(run.directory.preempt_file)}
+        try:
+            run.shim = self._spawn(run.directory.path, command, env)
+        except OSError as error:
+            log.warning("%s: no shim for it: %s", run.attempt, error)
+            self._follow(run)
+            return
+        stat = layout.read_stat(run.shim)
+        run.watch = process.Watch(Process(run.shim, stat[3] if stat else 0), lambda: self._follow(run))
+
+    def refuse(self, facts: Facts, gone: Gone) -> None:
+        """Writes down that an attempt is over before it began, and will never begin. OSError as for `start`."""
+        assert facts.attempt not in self._runs
+        run = self._runs[facts.attempt] = Run(RunDirectory.create(self._root, facts, gone))
+        self._on_change(run)
+
+    def stop(self, run: Run, reason: str, grace_ms: int) -> None:
+        """TERM now and KILL after the grace; a repeat restarts nothing, it only reminds the keeper."""
+        if run.gone is not None:
+            return
+        run.directory.order_stop(reason, grace_ms)
+        claim = run.directory.claim()
+        if claim is not None:
+            process.tell(claim, signal.SIGUSR1)
+
+    def forget(self, run: Run) -> None:
+        """Takes a run that is gone off the books and off the disk."""
+        assert run.gone is not None
+        clear(self._runs.pop(run.attempt).directory.set_aside())
+
+    # how it comes about --------------------------------------------------------------------------
+    def _spawn(self, directory: Path, command: tuple[str, ...], env: dict[str, str]) -> int:
+        """The process of a new shim, with the order in memory it alone can read."""
+        order = os.memfd_create("fairlease-order", os.MFD_CLOEXEC)
+        try:
+            body = {"command": command, "env": env, "log_bytes": self._log_bytes}
+            with open(order, "wb", closefd=False) as file:
+                file.write(json.dumps(body).encode())
+            os.lseek(order, 0, os.SEEK_SET)
+            with (directory / "shim.err").open("wb") as errors:
+                return os.posix_spawn(
+                    sys.executable,
+                    [sys.executable, "-I", "-S", "-X", "utf8", str(_SHIM), str(directory)],
+                    {},
+                    file_actions=[
+                        (os.POSIX_SPAWN_DUP2, order, 0),
+                        (os.POSIX_SPAWN_DUP2, errors.fileno(), 1),
+                        (os.POSIX_SPAWN_DUP2, errors.fileno(), 2),
+                    ],
+                    setsid=True,
+                )
+        finally:
+            os.close(order)
+
+    def _listen(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for name in os.read(self._pipe, 65536).decode().split():
+                run = self._runs.get(name)
+                if run is not None:
+                    self._look(run)
+
+    def _sweep(self) -> None:
+        for run in self.live():
+            self._look(run)
+        self._later("", _SWEEP_S, self._sweep)
+
+    def _look(self, run: Run) -> None:
+        """Reads what the keeper wrote; says so when it is new."""
+        if run.gone is not None:
+            return
+        was_started = run.is_started
+        run.is_started = run.is_started or run.directory.is_started()
+        run.gone = run.directory.gone()
+        if run.gone is not None or run.is_started != was_started:
+            self._on_change(run)
+
+    def _follow(self, run: Run) -> None:
+        """Finds who has the run: a living keeper is watched, without one the run is concluded here.
+
+        Neither lock nor living claim is a shim between the two, a matter of milliseconds.
+        """
+        if run.shim:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(run.shim, os.WNOHANG)
+            run.shim = 0
+        self._look(run)
+        if run.gone is not None:
+            return
+        lock = run.directory.lock()
+        if lock is not None:
+            task = asyncio.get_running_loop().create_task(self._conclude(run, lock))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        claim = run.directory.claim()
+        if claim is not None and process.is_alive(claim):
+            run.watch = process.Watch(claim, lambda: self._follow(run))
+        else:
+            self._later(run.attempt, _SOON_S, lambda: self._follow(run))
+
+    async def _conclude(self, run: Run, lock: int) -> None:
+        """Ends what a dead keeper left behind and writes the end down. Holds the lock meanwhile."""
+        try:
+            if run.directory.gone() is None:
+                run.directory.conclude(await self._verdict(run))
+        except OSError as error:
+            log.warning("%s: its end cannot be written: %s", run.attempt, error)
+            self._later(run.attempt, _SWEEP_S, lambda: self._follow(run))
+        finally:
+            os.close(lock)
+        self._look(run)
+
+    async def _verdict(self, run: Run) -> Gone:
+        directory = run.directory
+        leader = directory.leader()
+        if leader is None:
+            if directory.is_stopping():
+                return Gone(end=End.CANCELLED, detail="never started")
+            return Gone(
+                end=End.START_FAILED, detail=f"interrupted before its command began {_last_line(directory)}".strip()
+            )
+        if run.facts.boot != self._boot:
+            return Gone(end=End.LOST, detail="the machine was restarted")
+        mark = f"{PREEMPT_FILE}={directory.preempt_file}".encode()
+        await process.kill_remains(leader, mark)
+        seen = directory.exit()
+        if seen is None:
+            return Gone(end=End.LOST, detail="its keeper was killed: nobody saw the end")
+        end, detail = layout.end_of(seen.exit_code, seen.stop_reason)
+        return Gone(end=End(end), exit_code=seen.exit_code, detail=detail)
+
+    def _later(self, name: str, delay_s: float, call: Callable[[], None]) -> None:
+        """One pending call per name: a newer one replaces it."""
+        if (pending := self._timers.pop(name, None)) is not None:
+            pending.cancel()
+        self._timers[name] = asyncio.get_running_loop().call_later(delay_s, call)
+
+
+def _last_line(directory: RunDirectory) -> str:
+    """What a shim that failed said last, in parentheses; empty when it said nothing."""
+    try:
+        lines = (directory.path / "shim.err").read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return ""
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f"({last[:200]})" if last else ""

@@ -1,0 +1,242 @@
+"""The agent as a process: hosts on one side, the bus on the other.
+
+Orders are read two ways that check each other: the host's subject is subscribed to, which is quick,
+and the last order kept is asked for at the start, after every reconnection and now and then, which
+loses nothing. So there is no consumer on the bus that could vanish, and the host takes each order
+any number of times. The agent works without the bus: it adopts and watches runs before it connects.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import nats.errors
+from nats.aio.msg import Msg
+
+from fairlease.agent import contracts
+from fairlease.agent.devices import Devices
+from fairlease.agent.host import Host
+from fairlease.agent.outbox import Outbox
+from fairlease.agent.output import read_log, whole_text
+from fairlease.agent.runs import LOG_BYTES
+from fairlease.runtime.connection import Connection, connect
+from fairlease.runtime.errors import BusAway
+from fairlease.runtime.settings import Settings
+from fairlease_schemas.orders import HostOrder
+from fairlease_schemas.subjects import Subjects
+
+log = logging.getLogger("fairlease.agent")
+
+_ANSWER_S: Final = 1.0
+_REFRESH_S: Final = 10.0
+_AGAIN_S: Final = 0.1
+_GOODBYE_S: Final = 0.3
+_ANSWER_BYTES: Final = 128 * 1024
+_LEAST_ANSWER_BYTES: Final = 16
+
+
+class LogQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What `ask.agent-<host>.logs` is asked. `limit` is in bytes, between 16 and 131072."""
+
+    attempt: str
+    offset: int = 0
+    limit: int = 64 * 1024
+
+
+class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a log. Ask for `next` after it; `is_end` when the run is gone and nothing follows."""
+
+    data: str = ""
+    next: int = 0
+    is_end: bool = False
+    problem: str = ""
+
+
+class Link:
+    """The bus as the agent needs it: a report stored, the last message of a subject."""
+
+    def __init__(self, subjects: Subjects) -> None:
+        self.subjects = subjects
+        self.connection: Connection | None = None
+
+    async def report(self, host: str, kind: str, body: bytes) -> None:
+        """Returns when the report is on the stream; BusAway when that is not known."""
+        reply = await self._request(self.subjects.report(host, kind), body)
+        answer: dict[str, Any] = json.loads(reply.data)
+        if "error" in answer:
+            raise BusAway(f"report {kind} of {host}: {answer['error']}")
+
+    async def contract(self, digest: str) -> bytes | None:
+        return await self._last(self.subjects.contracts_stream, self.subjects.contract(digest))
+
+    async def order(self, host: str) -> bytes | None:
+        return await self._last(self.subjects.orders_stream, self.subjects.order(host))
+
+    async def _last(self, stream: str, subject: str) -> bytes | None:
+        """The last message kept of a subject, None when there is none; BusAway when nobody can say."""
+        reply = await self._request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
+        status = (reply.headers or {}).get("Status")
+        if status is None:
+            return reply.data
+        if status == "404":
+            return None
+        raise BusAway(f"{subject}: the bus answers {status}")
+
+    async def _request(self, subject: str, body: bytes) -> Msg:
+        if self.connection is None or not self.connection.is_connected:
+            raise BusAway(f"{subject}: not connected")
+        try:
+            return await self.connection.request(subject, body, timeout=_ANSWER_S)
+        except (nats.errors.Error, OSError) as error:
+            raise BusAway(f"{subject}: {type(error).__name__}: {error}") from error
+
+
+async def serve(
+    settings: Settings, hosts: Sequence[Devices], *, log_bytes: int = LOG_BYTES, stop: asyncio.Event | None = None
+) -> None:
+    """Serves these hosts until SIGTERM or SIGINT, or until `stop` is set; jobs run on.
+
+    Raises BusAway when no address of a bus is known. A bus that is away is waited for.
+    """
+    settings.bus_url()
+    stop = stop or _stopped_by_signal()
+    link = Link(settings.subjects)
+    served: list[Host] = []
+    locks: list[int] = []
+    async with asyncio.TaskGroup() as group:
+        work: list[asyncio.Task[None]] = []
+        try:
+            for devices in hosts:
+                home = settings.state_dir / "agent" / devices.host
+                lock = await _alone(home, stop)
+                if lock is None:
+                    break
+                locks.append(lock)
+                host = Host(
+                    devices,
+                    home,
+                    partial(contracts.fetch, link.contract),
+                    Outbox(partial(link.report, devices.host)),
+                    log_bytes=log_bytes,
+                )
+                host.open()
+                served.append(host)
+                work.append(group.create_task(host.outbox.run()))
+            work.append(group.create_task(_follow(settings, link, served)))
+            await stop.wait()
+        finally:
+            for task in work:
+                task.cancel()
+            for host in served:
+                host.close()
+            if link.connection is not None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(link.connection.close(), _GOODBYE_S)
+            for lock in locks:
+                os.close(lock)
+
+
+def _stopped_by_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _alone(home: Path, stop: asyncio.Event) -> int | None:
+    """A descriptor that keeps other agents from this host's state; waits for one that is leaving. None when stopped."""
+    lock = _opened(home)
+    is_said = False
+    while not stop.is_set():
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not is_said:
+                log.warning("another agent serves %s; waiting until it leaves", home.name)
+            is_said = True
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            return lock
+    os.close(lock)
+    return None
+
+
+def _opened(home: Path) -> int:
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+async def _follow(settings: Settings, link: Link, hosts: list[Host]) -> None:
+    """Connects, subscribes, and asks for the orders kept whenever one may have been missed. Never returns."""
+    connection = await connect(settings, "agent")
+    news = asyncio.Event()
+    connection.guard.on_reconnect(news.set)
+    for host in hosts:
+        await connection.subscribe(link.subjects.order(host.id), cb=partial(_on_order, host))
+        await connection.subscribe(link.subjects.ask(f"agent-{host.id}", "logs"), cb=partial(_on_question, host))
+    link.connection = connection
+    while True:
+        news.clear()
+        is_complete = True
+        for host in hosts:
+            try:
+                data = await link.order(host.id)
+            except BusAway as error:
+                log.debug("orders of %s: %s", host.id, error)
+                is_complete = False
+            else:
+                if data is not None:
+                    _obey(host, data)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), _REFRESH_S if is_complete else _AGAIN_S)
+
+
+async def _on_order(host: Host, message: Msg) -> None:
+    _obey(host, message.data)
+
+
+def _obey(host: Host, data: bytes) -> None:
+    try:
+        order = msgspec.json.decode(data, type=HostOrder)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        log.warning("%s: an order cannot be read and is not obeyed: %s", host.id, error)
+        return
+    host.obey(order)
+
+
+async def _on_question(host: Host, message: Msg) -> None:
+    """Answers, but only to an inbox: a reply goes where the sender says, and must not become a record."""
+    if message.reply.startswith("_INBOX."):
+        await message.respond(msgspec.json.encode(answer(host, message.data)))
+
+
+def answer(host: Host, data: bytes) -> LogAnswer:
+    """A piece of a run's log, cut between characters; `problem` says in words why there is none."""
+    try:
+        asked = msgspec.json.decode(data, type=LogQuestion)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return LogAnswer(problem=f'{error}: ask {{"attempt": …, "offset": 0, "limit": 65536}}')
+    run = host.run(asked.attempt)
+    if run is None:
+        return LogAnswer(problem=f"no run {asked.attempt[:80]} on {host.id}; logs of the newest ended runs are kept")
+    is_gone = run.gone is not None
+    limit = min(max(asked.limit, _LEAST_ANSWER_BYTES), _ANSWER_BYTES)
+    try:
+        piece, after, total = read_log(str(run.directory.path), asked.offset, limit)
+    except OSError as error:
+        return LogAnswer(next=asked.offset, problem=f"the log cannot be read: {error.strerror}")
+    is_end = is_gone and after >= total
+    if not is_end:
+        whole = whole_text(piece)
+        after -= len(piece) - len(whole)
+        piece = whole
+    return LogAnswer(data=piece.decode(errors="replace"), next=after, is_end=is_end)

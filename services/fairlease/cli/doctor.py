@@ -1,0 +1,176 @@
+"""`doctor`: what is wrong with this cell as seen from here, and how to mend each thing.
+
+It looks and never mends. Every check says what it found and, when that is wrong, one thing to do; a check
+that cannot be made because an earlier one failed says so instead of guessing. Exit 0 when all are well.
+"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from fairlease.cli.exits import FAILED, OK, CommandError
+from fairlease.cli.link import Link, linked
+from fairlease.cli.output import output_of, print_data, print_text
+from fairlease.cli.table import Column, Style, table
+from fairlease.cli.wording import length
+from fairlease.runtime import api
+from fairlease.runtime.clock import LIMIT_MS, parse_bus_time_ms
+from fairlease.runtime.errors import ConfigWrong, ShellError
+from fairlease.runtime.settings import read_settings
+from fairlease.runtime.streams import assert_config
+from fairlease_schemas.explain import Health
+from fairlease_schemas.subjects import SERVICES
+
+LEAST_PYTHON: Final = (3, 11)
+LEAST_FREE_MIB: Final = 1_024
+"""Below this much room for the log a cell will soon stop."""
+HEALTH_S: Final = 2.0
+_HEALTH: Final = msgspec.json.Decoder(Health)
+
+
+class Check(NamedTuple):
+    """One thing that was looked at: what was found and, unless it is well, how to mend it."""
+
+    name: str
+    is_ok: bool
+    found: str
+    mend: str = ""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make all checks and print them; 0 when all are well, else 1."""
+    checks = [_python(), _disk(), *asyncio.run(_cell(args))]
+    output = output_of(args)
+    if output.form in ("table", "wide"):
+        print_text(screen(checks, output.style, is_quiet=output.is_quiet))
+    else:
+        view = {"apiVersion": "fairlease/v1", "kind": "DoctorReport", "checks": [check._asdict() for check in checks]}
+        print_data(output.form, msgspec.json.encode(view), (check.name for check in checks if not check.is_ok))
+    return OK if all(check.is_ok for check in checks) else FAILED
+
+
+def screen(checks: list[Check], style: Style, *, is_quiet: bool) -> str:
+    """The checks as a table, and below it how to mend what is wrong; `is_quiet` shows only that."""
+    rows = [(check.name, "ok" if check.is_ok else "wrong", check.found) for check in checks]
+    columns = (Column("CHECK"), Column(""), Column("FOUND", is_flexible=True))
+    mends = "".join(f"{check.name}: {check.mend}\n" for check in checks if not check.is_ok)
+    if is_quiet:
+        return mends
+    return table(columns, rows, style) + (f"\nto mend:\n{mends}" if mends else "\nall is well\n")
+
+
+def _python() -> Check:
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    return Check("python", sys.version_info >= LEAST_PYTHON, found, "install Python 3.11 or newer")
+
+
+def _disk() -> Check:
+    """Room where the state is kept, or would be."""
+    try:
+        where = read_settings().state_dir
+    except ConfigWrong as error:
+        return Check("disk", is_ok=False, found=str(error), mend="set the variable to a name")
+    there = where
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    free_mib = shutil.disk_usage(there).free // (1024 * 1024)
+    made = "" if there == where else ", not made yet"
+    return Check(
+        "disk",
+        free_mib >= LEAST_FREE_MIB,
+        f"{free_mib} MiB free for {where}{made}",
+        f"make room there (at least {LEAST_FREE_MIB} MiB), or set FAIRLEASE_HOME to a larger disk",
+    )
+
+
+async def _cell(args: argparse.Namespace) -> list[Check]:
+    """All checks that need the bus."""
+    try:
+        async with linked(args) as link:
+            checks = [_bus(link)]
+            checks.append(await _tried("streams", link, _streams))
+            checks.append(await _tried("inbox", link, _inbox))
+            checks.append(await _tried("clock", link, _clock))
+            checks += await asyncio.gather(*(_service(link, service) for service in SERVICES))
+            return checks
+    except CommandError as error:
+        return [
+            Check("bus", is_ok=False, found=error.text, mend="start it with `fairlease up`, or set FAIRLEASE_URL"),
+            Check("cell", is_ok=False, found="not looked at without a bus", mend="mend the bus first"),
+        ]
+
+
+def _bus(link: Link) -> Check:
+    version, where = link.client.connected_server_version, link.client.connected_url
+    number = f"{version.major}.{version.minor}.{version.patch}"
+    return Check("bus", is_ok=True, found=f"nats-server {number} at {where.netloc if where else 'an unknown place'}")
+
+
+async def _tried(name: str, link: Link, check: Callable[[Link], Awaitable[Check]]) -> Check:
+    """The check, or what kept it from being made."""
+    try:
+        return await check(link)
+    except ShellError as error:
+        return Check(
+            name, is_ok=False, found=str(error), mend="see that the bus runs with JetStream and its disk is writable"
+        )
+
+
+async def _streams(link: Link) -> Check:
+    try:
+        inboxes = await assert_config(link.client, link.subjects)
+    except ConfigWrong as error:
+        return Check(
+            "streams",
+            is_ok=False,
+            found=str(error),
+            mend="`fairlease up` declares what is missing; it never changes what differs",
+        )
+    return Check("streams", is_ok=True, found=f"all as declared, {len(inboxes)} with commands of accounts")
+
+
+async def _inbox(link: Link) -> Check:
+    name = link.subjects.inbox_stream(link.account)
+    mend = f"`fairlease up --account {link.account}` makes one; --account or FAIRLEASE_ACCOUNT names another"
+    try:
+        state = (await api.request(link.client, f"STREAM.INFO.{name}"))["state"]
+    except api.Refused as error:
+        return Check("inbox", is_ok=False, found=f"account {link.account} has none ({error})", mend=mend)
+    return Check("inbox", is_ok=True, found=f"account {link.account} has one, {state['messages']} commands kept")
+
+
+async def _clock(link: Link) -> Check:
+    """The bus's time lies between the sending and the receipt; only what is outside is a difference."""
+    sent_ms = time.time_ns() // 1_000_000
+    answer = await api.request(link.client, f"STREAM.INFO.{link.subjects.log_stream}")
+    bus_ms = parse_bus_time_ms(answer["ts"])
+    ahead_ms, behind_ms = sent_ms - bus_ms, bus_ms - time.time_ns() // 1_000_000
+    apart_ms = max(ahead_ms, behind_ms, 0)
+    return Check(
+        "clock",
+        apart_ms <= LIMIT_MS,
+        f"{length(apart_ms)} from the bus" if apart_ms else "with the bus",
+        f"set this machine's clock (by NTP): a process {length(LIMIT_MS)} from the bus stops writing",
+    )
+
+
+async def _service(link: Link, service: str) -> Check:
+    """A service that answers and has folded the log."""
+    mend = f"start it with `fairlease serve {service}`, or all with `fairlease up`"
+    try:
+        raw = await asyncio.wait_for(link.request(service, "health", {}), HEALTH_S)
+        health = _HEALTH.decode(raw)
+    except CommandError as error:
+        return Check(service, is_ok=False, found=error.text, mend=mend)
+    except (TimeoutError, msgspec.MsgspecError) as error:
+        return Check(service, is_ok=False, found=f"no health from it: {str(error) or 'no answer in time'}", mend=mend)
+    found = f"replica {health.replica}, process {health.pid}, at position {health.position}"
+    if not health.is_ready:
+        return Check(service, is_ok=False, found=f"{found}, still folding the log", mend="wait; ask again in a moment")
+    return Check(service, is_ok=True, found=found)

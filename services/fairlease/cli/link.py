@@ -1,0 +1,229 @@
+"""The wire between one command and its cell: questions, commands and their answers.
+
+A question is a core request to the explainer. A command is stored in the account's inbox, and its
+answer is what the explainer publishes for that place in the inbox. The surprising choice: the answer
+is heard on a plain subscription, and also read from the feed's store once a second, because a plain
+subscription may miss it while the client reconnects. Nothing here decides how an answer is shown.
+"""
+
+import argparse
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from nats.aio.subscription import Subscription
+
+from fairlease.cli.exits import AWAY, CONTRACT, FAILED, FORBIDDEN, LATER, CommandError
+from fairlease.cli.parser import account_of
+from fairlease.runtime.connection import Connection, connect
+from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease.runtime.settings import Settings, read_settings
+from fairlease_schemas.explain import CommandAnswer, Reply, Trouble
+from fairlease_schemas.subjects import Subjects, last_token
+
+ASK_S: Final = 5.0
+PUBLISH_S: Final = 5.0
+REREAD_S: Final = 1.0
+"""How often an answer that was not heard is looked for in the store."""
+
+_TOO_LARGE: Final = 10054
+_START: Final = "start the cell with `fairlease up`, or let `fairlease doctor` say what is missing"
+_REPLIES: Final = msgspec.json.Decoder(Reply)
+_ANSWERS: Final = msgspec.json.Decoder(CommandAnswer)
+
+
+class Answer(NamedTuple):
+    """A reply as the cell wrote it, newer keys included, and as this program understands it."""
+
+    raw: bytes
+    view: Reply
+
+
+class Receipt(NamedTuple):
+    """The answer to a command: its bytes and their meaning."""
+
+    raw: bytes
+    answer: CommandAnswer
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a job's log on one host; `next` is the byte offset to go on from."""
+
+    data: str = ""
+    next: int = 0
+    is_end: bool = False
+    problem: str = ""
+
+
+class Link:
+    """A connection that speaks for one account."""
+
+    def __init__(self, client: Connection, settings: Settings, account: str) -> None:
+        self.client = client
+        self.settings = settings
+        self.account = account
+        self.subjects: Subjects = settings.subjects
+
+    async def ask(self, question: str, body: dict[str, Any]) -> Answer:
+        """The explainer's reply.
+
+        Raises CommandError: 69 when nobody replies within 5 s or the reply is of another version,
+        1 when the explainer knows no answer.
+        """
+        raw = await self.request("explainer", question, body)
+        try:
+            view = _REPLIES.decode(raw)
+        except msgspec.MsgspecError as error:
+            raise CommandError(
+                AWAY, f"the reply to `{question}` is not understood: {error}", way_out="run the version the cell runs"
+            ) from error
+        if isinstance(view, Trouble):
+            raise CommandError(FAILED, view.text, facts={"trouble": view.code})
+        return Answer(raw, view)
+
+    async def request(self, service: str, question: str, body: dict[str, Any]) -> bytes:
+        """The bytes a service replies with; CommandError 69 when none does."""
+        try:
+            reply = await self.client.request(
+                self.subjects.ask(service, question), msgspec.json.encode(body), timeout=ASK_S
+            )
+        except nats.errors.NoRespondersError as error:
+            raise CommandError(AWAY, f"no {service} answers in cell {self.settings.cell}", way_out=_START) from error
+        except nats.errors.Error as error:
+            raise CommandError(
+                AWAY, f"the {service} of cell {self.settings.cell} did not answer: {error}", way_out=_START
+            ) from error
+        return reply.data
+
+    async def read_log(self, host: str, attempt: str, offset: int, limit: int) -> LogPage:
+        """A page of the attempt's log on one host; CommandError 69 when its agent does not answer."""
+        raw = await self.request(f"agent-{host}", "logs", {"attempt": attempt, "offset": offset, "limit": limit})
+        try:
+            return msgspec.json.decode(raw, type=LogPage)
+        except msgspec.MsgspecError as error:
+            raise CommandError(AWAY, f"the log page of {host} is not understood: {error}") from error
+
+    async def subscribe(self, subject: str) -> Subscription:
+        """A plain subscription, known to the bus when this returns."""
+        found = await self.client.subscribe(subject)
+        await self.client.flush()
+        return found
+
+    async def send(self, verb: str, body: bytes, timeout_ms: int) -> Receipt:
+        """Store a command in the account's inbox and wait for its answer.
+
+        Raises CommandError: 77 without an inbox or the right to write in it, 65 for a body above
+        the inbox's limit, 75 when the bus did not confirm or the answer is not there in time.
+        """
+        anything = self.subjects.answer(self.account, 0).rpartition(".")[0] + ".*"
+        heard = await self.subscribe(anything)
+        seq = await self._publish(verb, body)
+        try:
+            return await self._answer(heard, seq, timeout_ms / 1000)
+        finally:
+            if self.client.is_connected:
+                await heard.unsubscribe()
+
+    async def _publish(self, verb: str, body: bytes) -> int:
+        """The place of the command in the inbox."""
+        try:
+            ack = await self.client.jetstream().publish(
+                self.subjects.command(self.account, verb), body, timeout=PUBLISH_S
+            )
+        except nats.js.errors.NoStreamResponseError as error:
+            raise CommandError(
+                FORBIDDEN,
+                f"account {self.account} has no inbox in cell {self.settings.cell}",
+                way_out=f"give it one with `fairlease up --account {self.account}`, or name another with --account",
+            ) from error
+        except nats.js.errors.APIError as error:
+            if error.err_code == _TOO_LARGE:
+                raise CommandError(CONTRACT, "the command is larger than the inbox takes") from error
+            raise CommandError(
+                LATER, f"the inbox did not take the command: {error.description}", way_out="try again later"
+            ) from error
+        except nats.errors.Error as error:
+            if "permissions violation" in str(self.client.last_error).lower():
+                raise CommandError(FORBIDDEN, f"account {self.account} may not send `{verb}`") from error
+            raise CommandError(
+                LATER, f"the bus did not confirm the command: {error}", way_out="ask again: the same twice does no harm"
+            ) from error
+        return ack.seq
+
+    async def _answer(self, heard: Subscription, seq: int, timeout_s: float) -> Receipt:
+        now = asyncio.get_running_loop().time
+        deadline, reread_at = now() + timeout_s, now() + REREAD_S
+        while (left_s := deadline - now()) > 0:
+            raw = None
+            try:
+                message = await heard.next_msg(timeout=min(left_s, max(reread_at - now(), 0.001)))
+                raw = message.data if last_token(message.subject) == str(seq) else None
+            except nats.errors.Error:
+                await asyncio.sleep(0.01)
+            if raw is None and now() >= reread_at:
+                reread_at = now() + REREAD_S
+                raw = await self._stored(seq)
+            if raw is not None:
+                return Receipt(raw, _understood(raw))
+        raise CommandError(
+            LATER,
+            f"no answer yet: the command is number {seq} in the inbox of {self.account} and will be answered",
+            way_out="ask again later: the same twice does no harm",
+        )
+
+    async def _stored(self, seq: int) -> bytes | None:
+        """The answer as the feed keeps it; None when it is not there or the feed cannot be read."""
+        try:
+            message = await self.client.jsm().get_last_msg(
+                self.subjects.feed_stream, self.subjects.answer(self.account, seq)
+            )
+        except nats.errors.Error:
+            return None
+        return message.data
+
+
+def _understood(raw: bytes) -> CommandAnswer:
+    try:
+        return _ANSWERS.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise CommandError(
+            AWAY, f"the answer is not understood: {error}", way_out="run the version the cell runs"
+        ) from error
+
+
+def _check_address(url: str) -> None:
+    """Refuse what is no address of a bus, which the client library would only stumble over; CommandError 69."""
+    try:
+        parts = urlsplit(url if "://" in url else f"nats://{url}")
+        is_address = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise CommandError(
+            AWAY, f"FAIRLEASE_URL={url[:80]!r} is not an address", way_out="write it as nats://HOST:PORT"
+        )
+
+
+@asynccontextmanager
+async def linked(args: argparse.Namespace) -> AsyncIterator[Link]:
+    """A link for the duration of one command; CommandError 69 when no bus is known or it does not answer."""
+    # What the client would log is said by the errors raised here, in better words.
+    logging.getLogger("fairlease").addHandler(logging.NullHandler())
+    logging.getLogger("fairlease").propagate = False
+    account = account_of(args)
+    try:
+        settings = read_settings()
+        _check_address(settings.bus_url())
+        client = await connect(settings, f"fairlease-cli-{account}", exit_on_close=False)
+    except (BusAway, ConfigWrong) as error:
+        raise CommandError(AWAY, str(error)) from error
+    try:
+        yield Link(client, settings, account)
+    finally:
+        await client.close()

@@ -1,0 +1,54 @@
+"""The entry of `fairlease`: find the command, run its module, turn what it raises into an exit code.
+
+Nothing is imported here that a command might not need. An exception that is not a CommandError is a
+mistake of ours and is shown whole.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+
+from fairlease.cli.exits import BROKEN_PIPE, INTERRUPTED, CommandError
+from fairlease.cli.output import report, wants_data
+from fairlease.cli.parser import parse
+from fairlease.cli.verbs import build
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command of these words (of the process, when absent); the exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that cannot show a letter shows its code; an answer is not lost over it.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _let_go()
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        report(CommandError(INTERRUPTED, "interrupted"), is_data=wants_data(words))
+        return INTERRUPTED
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
+    try:
+        args = parse(words, build())
+        module = importlib.import_module(args.module)
+        return int(module.run(args))
+    except CommandError as error:
+        sys.stdout.flush()
+        report(error, is_data=wants_data(words))
+        return error.code
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+
+
+def _let_go() -> None:
+    """Nobody reads any more: let the last flush of the interpreter go nowhere instead of complaining."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,74 @@
+"""Commands that ask and print: queue, why, shares, hosts, job show, policy show, budget show.
+
+Each is one question to the explainer and one view. `budget show` is the shares of one part of the
+tree, cut here; the rows of all views are printed in the order the explainer gave them.
+"""
+
+import argparse
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+
+from fairlease.cli.exits import FAILED, OK, CommandError
+from fairlease.cli.link import Answer, linked
+from fairlease.cli.output import output_of, print_data, print_text
+from fairlease.cli.parser import account_of
+from fairlease.cli.screens import names, screen
+from fairlease_schemas.explain import SharesView
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask `args.question`, print the view; 0, or CommandError."""
+    answer = asyncio.run(_asked(args))
+    if args.question == "shares" and args.budget is not None:
+        answer = _below(answer, args.budget)
+    output = output_of(args)
+    if output.form in ("table", "wide"):
+        now_ms = time.time_ns() // 1_000_000
+        lang = getattr(args, "lang", "en")
+        print_text(screen(answer.view, now_ms, output.style, is_quiet=output.is_quiet, lang=lang))
+    else:
+        print_data(output.form, answer.raw, names(answer.view))
+    return OK
+
+
+async def _asked(args: argparse.Namespace) -> Answer:
+    async with linked(args) as link:
+        return await link.ask(args.question, question_body(args))
+
+
+def question_body(args: argparse.Namespace) -> dict[str, Any]:
+    """What is asked, without the keys that do not apply."""
+    match args.question:
+        case "queue":
+            account = account_of(args) if args.me else args.submitter
+            body = {"limit": args.limit, "account": account, "budget": args.budget}
+        case "why":
+            body = {"job": args.job, "at": args.at}
+        case "job":
+            body = {"job": args.job}
+        case _:
+            body = {}
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def _below(answer: Answer, budget: str) -> Answer:
+    """The shares of one node and all below it; CommandError 1 when the tree has no such node."""
+    assert isinstance(answer.view, SharesView)
+    kept = {budget}
+    for row in answer.view.rows:
+        if row.parent in kept:
+            kept.add(row.budget)
+    if all(row.budget != budget for row in answer.view.rows):
+        raise CommandError(
+            FAILED,
+            f"there is no budget {budget} in the tree",
+            way_out="see the tree with `fairlease shares`",
+            facts={"trouble": "unknown-budget"},
+        )
+    view = msgspec.json.decode(answer.raw)
+    view["rows"] = [row for row in view["rows"] if row["budget"] in kept]
+    shown = tuple(row for row in answer.view.rows if row.budget in kept)
+    return Answer(msgspec.json.encode(view), msgspec.structs.replace(answer.view, rows=shown))

@@ -1,0 +1,294 @@
+"""Each answer as a person reads it: a table, a list of facts, or both.
+
+A screen is a pure function of the view, the time and the terminal; it prints nothing. Simulated
+devices are named in every screen that shows a host. What a screen leaves out is in `-o json`.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, assert_never
+
+from fairlease.cli.table import Column, Style, facts, table
+from fairlease.cli.wording import ago, count, gpu_hours, length, share, until
+from fairlease_schemas.explain import (
+    AsOf,
+    AttemptView,
+    CommandAnswer,
+    FeedEvent,
+    Health,
+    HostsView,
+    JobView,
+    PolicyView,
+    QueueRow,
+    QueueView,
+    Reply,
+    SharesView,
+    Trouble,
+    Why,
+)
+
+_JOB: Final = Column("JOB")
+_STATE: Final = Column("STATE")
+
+
+def screen(view: Reply, now_ms: int, style: Style, *, is_quiet: bool = False, lang: str = "en") -> str:
+    """The view as text, ending in a line end; with `is_quiet` without titles and the line about the log."""
+    match view:
+        case QueueView():
+            return _queue(view, now_ms, style, is_quiet=is_quiet)
+        case Why():
+            return _why(view, now_ms, style, lang)
+        case SharesView():
+            return _shares(view, style, is_quiet=is_quiet)
+        case HostsView():
+            return _hosts(view, style, is_quiet=is_quiet)
+        case JobView():
+            return _job(view, now_ms, style)
+        case PolicyView():
+            return facts([("policy", view.name), *_numbers(view.policy)]) + _foot(view.as_of, is_quiet=is_quiet)
+        case CommandAnswer():
+            return facts([("outcome", view.outcome), ("job", view.job), ("state", view.state)])
+        case FeedEvent():
+            return facts([("job", view.job), ("event", view.event), ("state", view.state)])
+        case Health():
+            return facts([("service", view.service), ("ready", "yes" if view.is_ready else "no")])
+        case Trouble():
+            return facts([("trouble", view.code), ("text", view.text)])
+        case _:
+            assert_never(view)
+
+
+def names(view: Reply) -> tuple[str, ...]:
+    """The ids a view is about, for `-o name`."""
+    match view:
+        case QueueView():
+            return tuple(row.job for row in view.rows)
+        case SharesView():
+            return tuple(row.budget for row in view.rows)
+        case HostsView():
+            return tuple(row.host for row in view.rows)
+        case Why() | JobView() | FeedEvent():
+            return (view.job,)
+        case CommandAnswer():
+            return (view.job,) if view.job else ()
+        case PolicyView():
+            return (view.name,)
+        case Health():
+            return (view.service,)
+        case Trouble():
+            return ()
+        case _:
+            assert_never(view)
+
+
+def _foot(as_of: AsOf, *, is_quiet: bool, lead: str = "") -> str:
+    """The last line of a screen: what the rows count, and the log position they were read at."""
+    return "" if is_quiet else f"\n{lead}as of log position {as_of.epoch}-{as_of.position}\n"
+
+
+def _queue(view: QueueView, now_ms: int, style: Style, *, is_quiet: bool) -> str:
+    columns = (
+        _JOB,
+        _STATE,
+        Column("ACCOUNT", is_wide=True),
+        Column("BUDGET", is_flexible=True),
+        Column("HOSTS", is_number=True, is_wide=True),
+        Column("GPUS", is_number=True),
+        Column("WINDOW", is_number=True),
+        Column("SINCE", is_number=True),
+        Column("RANK", is_number=True),
+        Column("REASON", is_flexible=True),
+    )
+    rows = (_queue_row(row, now_ms) for row in view.rows)
+    hidden = view.running + view.waiting - len(view.rows)
+    rest = f", {hidden} not shown" if hidden > 0 else ""
+    lead = f"{view.running} running, {view.waiting} waiting{rest}; "
+    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
+
+
+def _queue_row(row: QueueRow, now_ms: int) -> tuple[str, ...]:
+    return (
+        row.job,
+        row.state,
+        row.account,
+        row.budget,
+        str(row.hosts),
+        str(row.gpus),
+        length(row.min_runtime_ms) if row.min_runtime_ms else "idle",
+        ago(row.since_ms, now_ms),
+        "" if row.rank is None else str(row.rank),
+        row.reason,
+    )
+
+
+def _why(view: Why, now_ms: int, style: Style, lang: str) -> str:
+    sentence = view.text.zh if lang == "zh" else view.text.en
+    head = facts(
+        (
+            ("job", view.job),
+            ("state", view.state),
+            ("rank", "" if view.rank is None else str(view.rank)),
+            ("starts", f"{until(view.start_by_ms, now_ms)} at the latest" if view.start_by_ms is not None else ""),
+            ("why", sentence),
+        )
+    )
+    reasons = "".join(_reason_line(reason.code, reason.since_ms, reason.until_ms, now_ms) for reason in view.reasons)
+    columns = (Column("REASON"), Column("EVIDENCE", is_flexible=True), Column("RECORDED AT", is_wide=True))
+    evidence = [
+        (
+            reason.code,
+            ", ".join(f"{key} {value}" for key, value in _numbers(reason.evidence)),
+            _places(reason.positions),
+        )
+        for reason in view.reasons
+    ]
+    parts = [head]
+    if view.reasons:
+        parts += ["\n", reasons, "\n", table(columns, evidence, style)]
+    changes = [
+        (", ".join(f"{key} {value}" for key, value in sorted(item.change.items())), until(item.start_by_ms, now_ms))
+        for item in view.counterfactuals
+    ]
+    if changes:
+        parts += ["\n", table((Column("WITH"), Column("IT WOULD START")), changes, style)]
+    return "".join(parts) + _foot(view.as_of, is_quiet=False)
+
+
+def _reason_line(code: str, since_ms: int, until_ms: int | None, now_ms: int) -> str:
+    ends = f", ends {until(until_ms, now_ms)}" if until_ms is not None else ""
+    return f"{code} since {ago(since_ms, now_ms)}{ends}\n"
+
+
+def _places(positions: tuple[int, ...]) -> str:
+    return ", ".join(str(position) for position in positions)
+
+
+def _shares(view: SharesView, style: Style, *, is_quiet: bool) -> str:
+    columns = (
+        Column("BUDGET"),
+        Column("POOL"),
+        Column("WEIGHT", is_number=True),
+        Column("ENTITLED GPU-H", is_number=True),
+        Column("USED GPU-H", is_number=True),
+        Column("PROMISED GPU-H", is_number=True),
+        Column("STANDING", is_number=True),
+        Column("GPUS HELD", is_number=True),
+        Column("WAITING", is_number=True),
+    )
+    rows = (
+        (
+            "  " * row.depth + row.budget,
+            row.pool,
+            str(row.weight),
+            gpu_hours(row.entitled_gpu_ms),
+            gpu_hours(row.used_gpu_ms),
+            gpu_hours(row.promised_gpu_ms),
+            share(row.standing_permille),
+            str(row.held_gpus),
+            str(row.waiting_jobs),
+        )
+        for row in view.rows
+    )
+    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet)
+
+
+def _hosts(view: HostsView, style: Style, *, is_quiet: bool) -> str:
+    columns = (
+        Column("HOST"),
+        Column("POOL"),
+        Column("DEVICES"),
+        Column("MODEL", is_flexible=True),
+        Column("BLOCK", is_wide=True),
+        Column("GPUS", is_number=True),
+        Column("FREE", is_number=True),
+        Column("HOLDS", is_flexible=True),
+        Column("RUNNING", is_flexible=True),
+    )
+    rows = (
+        (
+            row.host,
+            row.pool,
+            "simulated" if row.is_simulated else "real",
+            row.model,
+            row.block,
+            str(row.gpus),
+            str(row.free_gpus),
+            "; ".join(row.holds),
+            ", ".join(row.attempts),
+        )
+        for row in view.rows
+    )
+    total, free = sum(row.gpus for row in view.rows), sum(row.free_gpus for row in view.rows)
+    simulated = sum(row.gpus for row in view.rows if row.is_simulated)
+    note = f", {simulated} of them simulated" if simulated else ""
+    lead = f"{count(len(view.rows), 'host')}, {count(total, 'GPU')}{note}, {free} free; "
+    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
+
+
+def _job(view: JobView, now_ms: int, style: Style) -> str:
+    head = facts(
+        (
+            ("job", view.job),
+            ("state", view.state),
+            ("end", view.end),
+            ("exit code", "" if view.exit_code is None else str(view.exit_code)),
+            ("account", view.account),
+            ("budget", view.budget),
+            ("request id", view.request_id),
+            ("submitted", ago(view.submitted_ms, now_ms)),
+            ("gang", f"{count(view.hosts, 'host')} with {count(view.gpus_per_host, 'GPU')} each"),
+            ("window", length(view.min_runtime_ms) if view.min_runtime_ms else "none (idle work)"),
+            ("timeout", length(view.timeout_ms)),
+            ("lane", view.lane),
+            ("contract", view.digest),
+        )
+    )
+    columns = (
+        Column("ATTEMPT", is_number=True),
+        Column("POOL"),
+        Column("GPUS", is_number=True),
+        Column("GRANTED", is_number=True),
+        Column("RAN", is_number=True),
+        Column("END"),
+        Column("CODE", is_number=True),
+        Column("TOKEN", is_wide=True),
+        Column("HOSTS", is_flexible=True),
+    )
+    attempts = [_attempt_row(attempt, now_ms) for attempt in view.attempts]
+    body = "\n" + table(columns, attempts, style) if attempts else ""
+    return head + body + _foot(view.as_of, is_quiet=False)
+
+
+def _attempt_row(attempt: AttemptView, now_ms: int) -> tuple[str, ...]:
+    ran = ""
+    if attempt.started_ms is not None:
+        ran = length(max((attempt.ended_ms or now_ms) - attempt.started_ms, 0))
+    return (
+        str(attempt.number),
+        attempt.pool,
+        str(attempt.gpus),
+        ago(attempt.granted_ms, now_ms),
+        ran,
+        attempt.end,
+        "" if attempt.exit_code is None else str(attempt.exit_code),
+        attempt.token,
+        ", ".join(attempt.hosts),
+    )
+
+
+def _numbers(values: dict[str, Any], lead: str = "") -> Iterator[tuple[str, str]]:
+    """Named numbers in readable units: `_ms` as a length, `_gpu_ms` as GPU-hours, the rest as it is."""
+    for key, value in values.items():
+        name = lead + key
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{name}.")
+        elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            for index, item in enumerate(value):
+                yield from _numbers(item if isinstance(item, dict) else {"": item}, f"{name}[{index}].")
+        elif name.endswith("_gpu_ms") and isinstance(value, int):
+            yield name.removesuffix("_gpu_ms"), f"{gpu_hours(value)} GPU-h"
+        elif name.endswith("_ms") and isinstance(value, int) and not name.endswith(("at_ms", "since_ms", "until_ms")):
+            yield name.removesuffix("_ms"), length(value)
+        elif isinstance(value, list):
+            yield name, ", ".join(str(item) for item in value)
+        else:
+            yield name, str(value)

@@ -1,0 +1,214 @@
+"""What `submit` hands in: the contract of a file, of options, or of a file with options over it.
+
+Everything is checked here with the same model that admission uses, before the bus is even looked
+for, so that a typing mistake costs a moment and is told with its line and column. Options beat the
+file: one file serves a whole pipeline. pydantic is imported when a contract is at hand, not before.
+"""
+
+import argparse
+import copy
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fairlease.cli.exits import CONTRACT, USAGE, CommandError, Finding
+from fairlease_schemas.ids import REQUEST_ID_PATTERN
+from fairlease_schemas.units import format_length
+
+if TYPE_CHECKING:
+    from fairlease.cli.document import Document
+    from fairlease_schemas.contract import Contract
+    from fairlease_schemas.job import Problem
+
+_OPTIONS: Final = {
+    "job_name": ("metadata.name", "--name"),
+    "budget": ("spec.budget", "--budget"),
+    "hosts": ("spec.hosts", "--hosts"),
+    "gpus_per_host": ("spec.gpus_per_host", "--gpus-per-host"),
+    "pool": ("spec.pools", "--pool"),
+    "min_runtime": ("spec.min_runtime", "--min-runtime"),
+    "timeout": ("spec.timeout", "--timeout"),
+    "on_timeout": ("spec.on_timeout", "--on-timeout"),
+    "grace": ("spec.checkpoint.grace", "--grace"),
+    "max_retries": ("spec.max_retries", "--max-retries"),
+    "lane": ("spec.lane", "--lane"),
+}
+"""Argument to the field of the contract it sets, and the option's name as people type it."""
+
+
+class Submission(NamedTuple):
+    """A contract that holds: the plain data that is sent, the model it was checked with, and its request id."""
+
+    data: dict[str, Any]
+    contract: "Contract"
+    request_id: str
+
+
+class _Source(NamedTuple):
+    """Where the contract came from: a file with places, or nothing but options."""
+
+    name: str
+    document: "Document | None"
+
+
+def read_submission(args: argparse.Namespace) -> Submission:
+    """The submission these arguments describe.
+
+    Raises CommandError: 64 for arguments that describe none, 65 for a contract with problems (all of
+    them are named) and for a file that cannot be read.
+    """
+    request_id = _request_id(args.request_id)
+    if args.file is None and not args.command:
+        raise CommandError(
+            USAGE, "there is nothing to submit", way_out="name a contract file, or write -- and the command of the job"
+        )
+    if args.file is None:
+        source = _Source("", None)
+        data: object = {"apiVersion": "fairlease/v1", "kind": "Job", "spec": {}}
+    else:
+        source = _read_file(args.file)
+        assert source.document is not None
+        data = copy.copy(source.document.data)
+    given = _lay_over(data, args)
+    return Submission(*_checked(data, source, given), request_id)
+
+
+def _request_id(text: str | None) -> str:
+    if text is None:
+        import secrets
+
+        return secrets.token_hex(16)
+    if re.fullmatch(REQUEST_ID_PATTERN, text) is None:
+        raise CommandError(
+            USAGE,
+            f"argument --request-id: {text[:60]!r} is not a request id",
+            way_out="write 1 to 128 of A-Z a-z 0-9 . _ : @ / + = - and begin with a letter or a digit",
+        )
+    return text
+
+
+def _read_file(name: str) -> _Source:
+    """The file as a document; `-` is standard input."""
+    from fairlease.cli.document import MAX_BYTES, DocumentError, read_document
+
+    shown = "standard input" if name == "-" else name
+    try:
+        if name == "-":
+            raw = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(name).open("rb") as file:
+                raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CommandError(
+            CONTRACT, f"cannot read the contract {shown}: {reason}", way_out="name a readable file, or - for input"
+        ) from error
+    try:
+        return _Source(shown, read_document(raw))
+    except DocumentError as error:
+        finding = Finding("", way_out=error.text, file=shown, line=error.place.line, column=error.place.column)
+        raise CommandError(CONTRACT, f"{shown} is not a contract", findings=[finding]) from error
+
+
+def _lay_over(data: object, args: argparse.Namespace) -> dict[str, str]:
+    """Put the options into the data, and say which option wrote which field.
+
+    Data that is no mapping, or has one missing where a mapping belongs, is left for the contract to refuse.
+    """
+    given: dict[str, str] = {}
+    for argument, (path, option) in _OPTIONS.items():
+        value = getattr(args, argument)
+        if value is not None and _put(data, path, value):
+            given[path] = option
+    if args.not_resumable and _put(data, "spec.resumable", value=False):
+        given["spec.resumable"] = "--not-resumable"
+    if args.command and _put(data, "spec.command", list(args.command)):
+        given["spec.command"] = "--"
+    for key, value in args.env or ():
+        if _put_key(data, ("spec", "env"), key, value):
+            given[f"spec.env.{key}"] = "--env"
+    return given
+
+
+def _put(data: object, path: str, value: str | int | list[str]) -> bool:
+    *parents, key = path.split(".")
+    return _put_key(data, tuple(parents), key, value)
+
+
+def _put_key(data: object, parents: tuple[str, ...], key: str, value: object) -> bool:
+    """Set one field, making the mappings around it where they are absent; False where something else is there."""
+    for parent in parents:
+        if not isinstance(data, dict):
+            return False
+        data = data.setdefault(parent, {})
+    if not isinstance(data, dict):
+        return False
+    data[key] = value
+    return True
+
+
+def _checked(data: object, source: _Source, given: dict[str, str]) -> tuple[dict[str, Any], "Contract"]:
+    """The data and its contract; CommandError with every problem where there is none."""
+    import msgspec
+
+    from fairlease_schemas.contract import MAX_CONTRACT_BYTES, read_contract
+
+    contract, problems = read_contract(data)
+    if contract is None or not isinstance(data, dict):
+        findings = [_finding(problem, source, given) for problem in problems]
+        raise CommandError(CONTRACT, f"{source.name or 'what was written'} is not a contract", findings=findings)
+    size = len(msgspec.json.encode(data))
+    if size > MAX_CONTRACT_BYTES:
+        raise CommandError(
+            CONTRACT,
+            f"the contract has {size} bytes, the limit is {MAX_CONTRACT_BYTES}",
+            way_out="shorten the command or the environment: keep long text in a file the job reads",
+        )
+    return data, contract
+
+
+def _finding(problem: "Problem", source: _Source, given: dict[str, str]) -> Finding:
+    """A problem with the place it was written at: a line of the file, or an option."""
+    field = _shown(problem.field)
+    path = _narrowed(problem)
+    option = next((given[nearer] for nearer in _around(path) if nearer in given), "")
+    finding = Finding(field, problem.rule, problem.value, problem.limit, problem.way_out)
+    if option:
+        return finding._replace(field=f"{field} ({option})")
+    if source.document is None:
+        flag = next((flag for path, flag in _OPTIONS.values() if path == problem.field), "")
+        return finding._replace(field=f"{field} ({flag})") if flag else finding
+    place = source.document.place_of(path)
+    return finding._replace(file=source.name, line=place.line, column=place.column)
+
+
+def _narrowed(problem: "Problem") -> str:
+    """The path of a problem; of one about several fields, that of the field its sentence begins with."""
+    named = re.match(r"(timeout|min_runtime|pools)\b", problem.way_out) if problem.field == "spec" else None
+    return f"spec.{named.group()}" if named else problem.field
+
+
+def _around(path: str) -> list[str]:
+    """The path and every path above it, the nearest first."""
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+
+
+def _shown(path: str) -> str:
+    """A path that may hold a stranger's keys, safe on a terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in path)
+
+
+def written_out(contract: "Contract") -> dict[str, Any]:
+    """The contract with every field written out, as a file could say it: what `--dry-run` shows."""
+    plain = contract.model_dump(mode="json")
+    spec = plain["spec"]
+    for key in ("min_runtime", "timeout"):
+        spec[key] = format_length(spec[key])
+    spec["checkpoint"]["grace"] = format_length(spec["checkpoint"]["grace"])
+    if spec["pools"] is None:
+        del spec["pools"]
+    if spec["lane"] is None:
+        del spec["lane"]
+    return plain

@@ -1,0 +1,207 @@
+"""`submit`: hand in a contract, and if asked wait for the job's end and leave with its code.
+
+The job's id is computed before anything is sent, so that an interrupted or unanswered submission can
+always be named. Standard output carries the id (or the job's own log with `--follow`) and nothing else;
+all that happens on the way is told on standard error.
+"""
+
+import argparse
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from fairlease.cli.exits import (
+    INTERRUPTED,
+    LATER,
+    OK,
+    REFUSED,
+    USAGE,
+    CommandError,
+    exit_code,
+)
+from fairlease.cli.output import Output, output_of, print_data, print_text, say, tell
+from fairlease.cli.parser import account_of
+from fairlease.cli.submission import Submission, read_submission, written_out
+from fairlease.cli.table import printable
+from fairlease_schemas.explain import CommandAnswer, JobView
+from fairlease_schemas.ids import job_id
+
+_DRAIN_S: Final = 3.0
+"""How long the rest of a log is waited for once the job is over."""
+
+_ENDS: Final = {
+    201: "cancelled",
+    202: "timed out",
+    203: "preempted and not resumable",
+    204: "lost by a fault, retries used up",
+    205: "could not be resumed",
+    206: "could not be started",
+}
+
+
+class _Passage:
+    """How far the submission has come, for the words of an interruption."""
+
+    def __init__(self, job: str, request_id: str) -> None:
+        self.job = job
+        self.request_id = request_id
+        self.is_sent = False
+
+    def interrupted(self) -> CommandError:
+        if not self.is_sent:
+            return CommandError(INTERRUPTED, "interrupted: nothing was submitted")
+        return CommandError(
+            INTERRUPTED,
+            f"interrupted: {self.job} goes on without this command",
+            way_out=f"see `fairlease job show {self.job}`, or end it with `fairlease job cancel {self.job}`",
+            facts=self.facts(),
+        )
+
+    def facts(self) -> dict[str, str]:
+        return {"job": self.job, "request_id": self.request_id}
+
+
+def run(args: argparse.Namespace) -> int:
+    """Submit, print, wait where asked; the exit code of exits.py, or CommandError."""
+    _check(args)
+    submission = read_submission(args)
+    output = output_of(args)
+    job = job_id(account_of(args), submission.contract.spec.budget, submission.request_id)
+    if args.dry_run:
+        return _shown(submission, job, output)
+    passage = _Passage(job, submission.request_id)
+    try:
+        return asyncio.run(_submitted(args, submission, output, passage))
+    except KeyboardInterrupt:
+        raise passage.interrupted() from None
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Combinations of options that mean nothing; CommandError 64."""
+    if args.follow and args.output not in ("table", "wide"):
+        raise CommandError(
+            USAGE,
+            "--follow prints the job's log on standard output, where -o prints data",
+            way_out="use --wait with -o, and `fairlease job logs` for the log",
+        )
+    if args.start_timeout_ms is not None and not (args.wait or args.follow):
+        raise CommandError(USAGE, "--start-timeout needs --wait or --follow")
+
+
+def _shown(submission: Submission, job: str, output: Output) -> int:
+    """What would be submitted: the contract written out, and the id it would have."""
+    from fairlease_schemas.codec import digest
+    from fairlease_schemas.contract import body
+
+    contract = written_out(submission.contract)
+    if output.form in ("table", "wide"):
+        print_data("yaml", msgspec.json.encode(contract), ())
+        tell(output, f"this would be {job}; nothing was submitted", {})
+        return OK
+    view = {
+        "apiVersion": "fairlease/v1",
+        "kind": "DryRun",
+        "job": job,
+        "request_id": submission.request_id,
+        "digest": digest(body(submission.contract)),
+        "contract": contract,
+    }
+    print_data(output.form, msgspec.json.encode(view), (job,))
+    return OK
+
+
+async def _submitted(args: argparse.Namespace, submission: Submission, output: Output, passage: _Passage) -> int:
+    from fairlease.cli.link import linked
+    from fairlease.cli.watch import Step, Watch
+
+    body = msgspec.json.encode({"request_id": submission.request_id, "contract": submission.data})
+    is_waiting = args.wait or args.follow
+    async with linked(args) as link:
+        feed = None
+        if is_waiting:
+            feed = await link.subscribe(link.subjects.feed(submission.contract.spec.budget, passage.job, ">"))
+        passage.is_sent = True
+        try:
+            receipt = await link.send("submit-job", body, args.answer_timeout_ms)
+        except CommandError as error:
+            raise _again(error, passage) from error
+        _say_answer(receipt.answer, output, passage)
+        if receipt.answer.outcome == "refused":
+            raise _refused(receipt.raw, receipt.answer, output)
+        if feed is None:
+            return _print_id(receipt.raw, output, passage.job)
+        if output.form in ("table", "wide") and not args.follow:
+            print_text(passage.job + "\n")
+
+        def on_step(step: Step) -> None:
+            say(output, step.sentence(), step.facts())
+
+        reader = asyncio.create_task(_followed(link, passage.job, output)) if args.follow else None
+        try:
+            answer = await Watch(link, passage.job, feed, on_step).end(args.start_timeout_ms)
+            if reader is not None:
+                await asyncio.wait((reader,), timeout=_DRAIN_S)
+        finally:
+            if reader is not None:
+                reader.cancel()
+    assert isinstance(answer.view, JobView)
+    return _ended(answer.raw, answer.view, output)
+
+
+async def _followed(link: Any, job: str, output: Output) -> None:  # noqa: ANN401 - a Link, whose import is late
+    from fairlease.cli.logs import Follower
+
+    await Follower(link, job, output).follow()
+
+
+def _again(error: CommandError, passage: _Passage) -> CommandError:
+    """An unanswered submission, with the id that makes asking again safe."""
+    if error.code != LATER:
+        return error
+    return CommandError(
+        LATER,
+        error.text,
+        way_out=(
+            f"ask again with --request-id {passage.request_id}: the same id and contract is the same job, {passage.job}"
+        ),
+        facts=passage.facts(),
+    )
+
+
+def _say_answer(answer: CommandAnswer, output: Output, passage: _Passage) -> None:
+    for advice in answer.advice:
+        text = f"advice: {printable(advice.field)}: {printable(advice.text)} (rule {printable(advice.rule)})"
+        say(output, text, {"kind": "Advice", "field": advice.field, "rule": advice.rule, "text": advice.text})
+    if answer.outcome == "repeated":
+        text = f"{passage.job} was submitted before with this request id; it is {answer.state}"
+        say(output, text, {"kind": "Repeated", **passage.facts(), "state": answer.state})
+
+
+def _refused(raw: bytes, answer: CommandAnswer, output: Output) -> CommandError:
+    from fairlease.cli.wishes import refusal
+
+    if output.is_data:
+        print_data(output.form, raw, ())
+    return refusal(answer, REFUSED, f"{answer.job or 'the job'} was refused")
+
+
+def _print_id(raw: bytes, output: Output, job: str) -> int:
+    if output.is_data:
+        print_data(output.form, raw, (job,))
+    else:
+        print_text(job + "\n")
+    return OK
+
+
+def _ended(raw: bytes, view: JobView, output: Output) -> int:
+    """Tell how the job ended, print its view where data is wanted; the exit code."""
+    code = exit_code(view.state, view.end, view.exit_code)
+    words = _ENDS.get(code, "" if view.state == "succeeded" else f"exit code {code}")
+    text = f"{view.job} {view.state}" + (f": {words}" if words and words != view.state else "")
+    tell(output, text, {"kind": "JobState", "job": view.job, "state": view.state, "end": view.end, "exit_code": code})
+    if output.is_data:
+        print_data(output.form, raw, (view.job,))
+    elif output.form == "name":
+        print_text(view.job + "\n")
+    return code

@@ -1,0 +1,199 @@
+"""Every command of this program: its words, its options, and the module that carries it out.
+
+A command's module is spelled as text and imported when the command runs. It offers `run(args) -> int`;
+its arguments arrive under the names written here. Grids such as `4x8` arrive as (hosts, GPUs per
+host), lengths of a contract as they were typed, all other lengths as milliseconds.
+"""
+
+import argparse
+from typing import Final
+
+from fairlease.cli.parser import (
+    Parser,
+    answer_options,
+    grid,
+    identity_options,
+    job,
+    length,
+    length_ms,
+    name,
+    output_options,
+    pair,
+    positive,
+    ratio,
+    whole,
+)
+
+SERVICES: Final = ("admission", "ledger", "ranker", "placement", "preemption", "health", "explainer", "agent")
+_QUESTIONS: Final = "fairlease.cli.questions"
+_WISHES: Final = "fairlease.cli.wishes"
+_LOGS: Final = "fairlease.cli.logs"
+
+_Verbs = argparse._SubParsersAction  # noqa: SLF001 - argparse gives this type no public name
+
+
+class _Version(argparse.Action):
+    """`--version`, which looks the version up only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print("fairlease", version("fairlease"))
+        except PackageNotFoundError:
+            print("fairlease (not installed: running from the sources)")
+        parser.exit()
+
+
+def build() -> Parser:
+    """The parser of the whole command line."""
+    root = Parser(prog="fairlease", description="A GPU-cluster scheduler whose every decision is on record.")
+    root.add_argument("--version", action=_Version, nargs=0, help="print the version and stop")
+    verbs = root.add_subparsers(title="commands", dest="verb", metavar="COMMAND", required=True)
+    shared = [output_options(), identity_options()]
+    _add_submit(verbs, [*shared, answer_options()])
+    _add_questions(verbs, shared)
+    _add_job(verbs, shared)
+    _add_host_and_budget(verbs, shared)
+    _add_programs(verbs)
+    return root
+
+
+def _leaf(verbs: "_Verbs[Parser]", word: str, module: str, parents: list[Parser], *, about: str) -> Parser:
+    """One command, carried out by `module`."""
+    leaf = verbs.add_parser(word, help=about, description=about[0].upper() + about[1:] + ".", parents=parents)
+    leaf.set_defaults(module=module)
+    return leaf
+
+
+def _branch(verbs: "_Verbs[Parser]", word: str, about: str) -> "_Verbs[Parser]":
+    """A word that needs a second one, such as `job show`."""
+    branch = verbs.add_parser(word, help=about, description=about[0].upper() + about[1:] + ".")
+    return branch.add_subparsers(title="commands", dest="action", metavar="COMMAND", required=True)
+
+
+def _add_submit(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+    leaf = _leaf(verbs, "submit", "fairlease.cli.submit", parents, about="hand in a job: a contract file, or -- CMD")
+    leaf.usage = "fairlease submit [FILE] [options] [-- CMD ...]"
+    leaf.set_defaults(takes_command=True)
+    leaf.add_argument("file", nargs="?", metavar="FILE", help="contract in YAML or JSON, - for standard input")
+    terms = leaf.add_argument_group("contract", "written without a file, or in place of what the file says")
+    terms.add_argument("--name", dest="job_name", metavar="TEXT", help="what the job is called")
+    terms.add_argument("--budget", type=name, help="the leaf of the budget tree that is charged")
+    terms.add_argument("--hosts", type=positive, metavar="N", help="hosts of the gang (1)")
+    terms.add_argument("--gpus-per-host", "--gpus", type=positive, metavar="N", help="GPUs on each host (1)")
+    terms.add_argument("--min-runtime", type=length, metavar="LENGTH", help="the window nobody may preempt in")
+    terms.add_argument("--timeout", type=length, metavar="LENGTH", help="wall limit of one attempt")
+    terms.add_argument("--on-timeout", choices=("fail", "requeue"), help="what the wall limit does (fail)")
+    terms.add_argument("--pool", type=name, action="append", metavar="NAME", help="accepted pool, in order; repeatable")
+    terms.add_argument("--lane", choices=("debug",), help="ask for the debug lane")
+    terms.add_argument("--max-retries", type=whole, metavar="N", help="retries after the job's own failures (0)")
+    terms.add_argument("--grace", type=length, metavar="LENGTH", help="time between the notice and the kill (30s)")
+    terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
+    terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
+    ways = leaf.add_argument_group("submission")
+    ways.add_argument("--request-id", metavar="ID", help="the same id and contract again is the same job (random)")
+    ways.add_argument("--dry-run", action="store_true", help="check, print the whole contract, submit nothing")
+    ways.add_argument("--wait", action="store_true", help="wait for the end and exit with the job's code")
+    ways.add_argument("--follow", action="store_true", help="--wait, with the job's log on standard output")
+    ways.add_argument(
+        "--start-timeout",
+        type=length_ms,
+        dest="start_timeout_ms",
+        metavar="LENGTH",
+        help="with --wait: exit with 207 when the job has not started by then; the job goes on waiting",
+    )
+
+
+def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+    queue = _leaf(verbs, "queue", _QUESTIONS, parents, about="running and waiting jobs, with reasons")
+    queue.set_defaults(question="queue")
+    queue.add_argument("--limit", type=positive, default=50, metavar="N", help="rows at most (50)")
+    queue.add_argument("--budget", type=name, metavar="NAME", help="only jobs of this budget")
+    whose = queue.add_mutually_exclusive_group()
+    whose.add_argument("--me", action="store_true", help="only jobs of the asking account")
+    whose.add_argument("--submitter", type=name, metavar="NAME", help="only jobs of this account")
+    why = _leaf(verbs, "why", _QUESTIONS, parents, about="why a job is where it is, and what would change it")
+    why.set_defaults(question="why")
+    why.add_argument("job", type=job, metavar="JOB")
+    why.add_argument("--at", type=positive, metavar="POSITION", help="as it was at this position of the log")
+    why.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the sentences (en)")
+    _leaf(
+        verbs, "shares", _QUESTIONS, parents, about="the budget tree: entitled, used, promised, standing"
+    ).set_defaults(question="shares", budget=None)
+    _leaf(verbs, "hosts", _QUESTIONS, parents, about="hosts, their devices and holds").set_defaults(question="hosts")
+    policy = _branch(verbs, "policy", "the numbers the cell is run by")
+    _leaf(policy, "show", _QUESTIONS, parents, about="the policy in force").set_defaults(question="policy")
+
+
+def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+    words = _branch(verbs, "job", "one job: show, logs, cancel")
+    show = _leaf(words, "show", _QUESTIONS, parents, about="a job, its contract and its attempts")
+    show.set_defaults(question="job")
+    show.add_argument("job", type=job, metavar="JOB")
+    logs = _leaf(words, "logs", _LOGS, parents, about="what the job wrote")
+    logs.add_argument("job", type=job, metavar="JOB")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
+    logs.add_argument("--attempt", type=positive, metavar="N", help="this attempt (the latest)")
+    logs.add_argument("--host", type=name, metavar="NAME", help="only the part on this host")
+    cancel = _leaf(words, "cancel", _WISHES, [*parents, answer_options()], about="end a job, by its grace if it runs")
+    cancel.set_defaults(wish="cancel-job")
+    cancel.add_argument("job", type=job, metavar="JOB")
+
+
+def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+    asking = [*parents, answer_options()]
+    hosts = _branch(verbs, "host", "one host: cordon, return")
+    cordon = _leaf(hosts, "cordon", _WISHES, asking, about="give a host no new work; what runs there goes on")
+    cordon.set_defaults(wish="cordon-host")
+    cordon.add_argument("host", type=name, metavar="HOST")
+    cordon.add_argument("--reason", default="", metavar="TEXT", help="said wherever the hold is shown")
+    back = _leaf(hosts, "return", _WISHES, asking, about="take back one's own hold on a host")
+    back.set_defaults(wish="return-host")
+    back.add_argument("host", type=name, metavar="HOST")
+    budgets = _branch(verbs, "budget", "the budget tree: show, set")
+    show = _leaf(budgets, "show", _QUESTIONS, parents, about="one budget and what is below it, or all")
+    show.set_defaults(question="shares")
+    show.add_argument("budget", nargs="?", type=name, metavar="NAME")
+    change = _leaf(budgets, "set", _WISHES, asking, about="make, move or re-weight a budget")
+    change.set_defaults(wish="change-budget")
+    change.add_argument("budget", type=name, metavar="NAME")
+    change.add_argument("--weight", type=whole, required=True, metavar="N", help="against its siblings' weights")
+    change.add_argument("--parent", type=name, metavar="NAME", help="the node above (as it is; the root when new)")
+    change.add_argument("--reason", default="", metavar="TEXT", help="kept in the log with the change")
+
+
+def _add_programs(verbs: "_Verbs[Parser]") -> None:
+    replay = _leaf(
+        verbs, "replay", "fairlease.replay.command", [output_options()], about="decide a log again and compare"
+    )
+    source = replay.add_mutually_exclusive_group(required=True)
+    source.add_argument("log", nargs="?", metavar="LOG", help="an exported log")
+    source.add_argument("--live", action="store_true", help="the log of the running cell")
+    replay.add_argument("--save", metavar="FILE", help="with --live: also write the log here, one record to a line")
+    trace = _branch(verbs, "trace", "recorded workloads")
+    play = _leaf(trace, "play", "fairlease.trace.command", [output_options()], about="play a trace into the live cell")
+    play.add_argument("file", metavar="FILE")
+    play.add_argument("--hosts", type=grid, default=(20, 8), metavar="HxG", help="simulated hosts x GPUs (20x8)")
+    play.add_argument("--speed", type=ratio, default=1.0, metavar="N", help="trace seconds per second (1)")
+    play.add_argument("--cut", type=ratio, metavar="S", help="no job runs longer than S seconds of the cell's time")
+    play.add_argument("--limit", type=positive, metavar="N", help="the first N jobs only")
+    play.add_argument("--keep", metavar="DIR", help="keep the cell's state in this new directory")
+    up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
+    up.add_argument("--simulate-gpus", type=grid, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
+    up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
+    up.add_argument(
+        "--account", type=name, action="append", default=[], metavar="NAME", help="give this account an inbox"
+    )
+    serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
+    serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
+    serve.add_argument("--simulate-gpus", type=grid, metavar="HxG", help="agent: simulated hosts x GPUs")
+    serve.add_argument("--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)")
+    _leaf(
+        verbs,
+        "doctor",
+        "fairlease.cli.doctor",
+        [output_options(), identity_options()],
+        about="what is wrong, and how to mend it",
+    )
+    _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")

@@ -1,0 +1,79 @@
+"""Commands that want something changed: job cancel, host cordon, host return, budget set.
+
+Each is one message to the account's inbox and one answer from the log. All of them may be sent again
+without harm: what is already so is answered as such.
+"""
+
+import argparse
+import asyncio
+
+import msgspec
+
+from fairlease.cli.exits import FAILED, OK, CommandError, Finding
+from fairlease.cli.link import Receipt, linked
+from fairlease.cli.output import output_of, print_data, print_text, say
+from fairlease.cli.screens import names
+from fairlease.cli.table import printable
+from fairlease_schemas.commands import CancelJob, ChangeBudget, CordonHost, ReturnHost
+from fairlease_schemas.explain import CommandAnswer
+
+
+def run(args: argparse.Namespace) -> int:
+    """Send `args.wish` and say what came of it: 0, or CommandError (1 when it was refused)."""
+    receipt = asyncio.run(_sent(args))
+    output = output_of(args)
+    if output.form not in ("table", "wide"):
+        print_data(output.form, receipt.raw, names(receipt.answer))
+    elif receipt.answer.outcome != "refused" and not output.is_quiet:
+        print_text(_sentence(args, receipt.answer) + "\n")
+    if receipt.answer.outcome == "refused":
+        raise refusal(receipt.answer, FAILED, f"{_object(args)}: refused")
+    for advice in receipt.answer.advice:
+        say(output, f"advice: {advice.field}: {printable(advice.text)} (rule {advice.rule})", {"advice": advice.text})
+    return OK
+
+
+async def _sent(args: argparse.Namespace) -> Receipt:
+    body = msgspec.to_builtins(wish_of(args))
+    del body["type"]  # the subject says it
+    async with linked(args) as link:
+        return await link.send(args.wish, msgspec.json.encode(body), args.answer_timeout_ms)
+
+
+def wish_of(args: argparse.Namespace) -> CancelJob | CordonHost | ReturnHost | ChangeBudget:
+    """The command these arguments describe."""
+    match args.wish:
+        case "cancel-job":
+            return CancelJob(job=args.job)
+        case "cordon-host":
+            return CordonHost(host=args.host, reason=args.reason)
+        case "return-host":
+            return ReturnHost(host=args.host)
+        case _:
+            return ChangeBudget(budget=args.budget, weight=args.weight, parent=args.parent, reason=args.reason)
+
+
+def refusal(answer: CommandAnswer, code: int, text: str) -> CommandError:
+    """The problems of a refused command as the error it ends with."""
+    findings = [
+        Finding(printable(p.field), printable(p.rule), printable(p.value), printable(p.limit), printable(p.way_out))
+        for p in answer.problems
+    ]
+    return CommandError(code, text, findings=findings, facts={"job": answer.job} if answer.job else {})
+
+
+def _object(args: argparse.Namespace) -> str:
+    match args.wish:
+        case "cancel-job":
+            return f"cancelling {args.job}"
+        case "cordon-host":
+            return f"cordoning {args.host}"
+        case "return-host":
+            return f"returning {args.host}"
+        case _:
+            return f"budget {args.budget}"
+
+
+def _sentence(args: argparse.Namespace, answer: CommandAnswer) -> str:
+    state = f" ({answer.state})" if answer.state else ""
+    return f"{_object(args)}: {answer.outcome}{state}"

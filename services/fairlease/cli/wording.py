@@ -1,0 +1,64 @@
+"""Numbers in the words of people: how long ago, how many GPU-hours, what share.
+
+Only here and in the pages do hours and per cents appear; everything behind speaks integers. All
+rounding is to the nearest with halves up, in integers, so that a golden text is the same everywhere.
+"""
+
+from typing import Final
+
+from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_length
+
+_STEPS: Final = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "m"), (SECOND_MS, "s"))
+
+
+def ago(at_ms: int, now_ms: int) -> str:
+    """How far back an instant is, in its largest unit: `2m ago`, `just now`; empty for 0."""
+    if not at_ms:
+        return ""
+    return f"{_about(now_ms - at_ms)} ago" if now_ms - at_ms >= SECOND_MS else "just now"
+
+
+def until(at_ms: int | None, now_ms: int) -> str:
+    """How far ahead an instant is: `in 2m`, `now`; empty when there is none."""
+    if at_ms is None:
+        return ""
+    return f"in {_about(at_ms - now_ms)}" if at_ms - now_ms >= SECOND_MS else "now"
+
+
+def _about(length_ms: int) -> str:
+    """A length in its largest unit; with minutes for hours below ten, hours for days below ten."""
+    for index, (unit_ms, unit) in enumerate(_STEPS):
+        amount, rest_ms = divmod(length_ms, unit_ms)
+        if not amount:
+            continue
+        if unit_ms >= HOUR_MS and amount < 10:
+            smaller_ms, smaller = _STEPS[index + 1]
+            rest = rest_ms // smaller_ms
+            return f"{amount}{unit}{rest}{smaller}" if rest else f"{amount}{unit}"
+        return f"{amount}{unit}"
+    return "0s"
+
+
+def length(length_ms: int) -> str:
+    """A length as contracts write it, to the second: `1h30m`; `idle` and the like are the caller's to say."""
+    return format_length(length_ms - length_ms % SECOND_MS if abs(length_ms) >= SECOND_MS else length_ms)
+
+
+def gpu_hours(gpu_ms: int) -> str:
+    """GPU-hours with one decimal."""
+    tenths = (gpu_ms * 10 + HOUR_MS // 2) // HOUR_MS
+    sign = "-" if tenths < 0 else ""
+    return f"{sign}{abs(tenths) // 10}.{abs(tenths) % 10}"
+
+
+def share(permille: int | None) -> str:
+    """A standing with its three decimals: `0.950`; a dash where nothing is entitled."""
+    if permille is None:
+        return "-"
+    sign = "-" if permille < 0 else ""
+    return f"{sign}{abs(permille) // 1000}.{abs(permille) % 1000:03}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 host`, `4 hosts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,9 @@
+"""`python -m fairlease.ledger`: this service as a process, until SIGTERM."""
+
+import sys
+
+from fairlease.ledger.app import NAME, define
+from fairlease.runtime.serve import main
+
+if __name__ == "__main__":
+    sys.exit(main(NAME, define))

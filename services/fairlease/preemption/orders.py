@@ -1,0 +1,101 @@
+"""Publishes what hosts shall run: a projection of the log, written by any replica (log.md L3).
+
+A host's order is published when the log changed it, fenced by the host's own subject, and only over
+a lower position: two publishers write the same or the later one wins. What cannot be published now
+is kept and tried again; the newest state of a host replaces an older one that still waits.
+"""
+
+import asyncio
+import json
+import logging
+from typing import Final
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+
+from fairlease.core.order import host_order
+from fairlease.core.world import World
+from fairlease.runtime import api, stored
+from fairlease.runtime.errors import BusAway
+from fairlease_schemas.codec import canonical
+from fairlease_schemas.ids import HostId
+from fairlease_schemas.orders import HostOrder
+from fairlease_schemas.subjects import Subjects
+
+log = logging.getLogger("fairlease.orders")
+
+_TIMEOUT_S: Final = 3.0
+_AGAIN_S: Final = 0.2
+_ORDERS: Final = msgspec.json.Decoder(HostOrder)
+
+
+class Orders:
+    """The publisher of one replica. `changed` is called after folds; `run` does the publishing."""
+
+    def __init__(self, client: Client, subjects: Subjects) -> None:
+        self._client = client
+        self._subjects = subjects
+        self._published: dict[HostId, tuple[int, int]] = {}
+        self._sequences: dict[HostId, int] = {}
+        self._waiting: dict[HostId, HostOrder] = {}
+        self._wake = asyncio.Event()
+
+    def changed(self, world: World) -> None:
+        """Take up every host whose order the log has changed since the last call."""
+        for host, position in world.ordered.items():
+            if self._published.get(host, (0, 0)) < (world.epoch, position):
+                self._published[host] = (world.epoch, position)
+                self._waiting[host] = host_order(world, host)
+        if self._waiting:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Publish for ever, all waiting hosts at once; what fails stays waiting."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            waiting, self._waiting = self._waiting, {}
+            done = await asyncio.gather(*(self._publish(order) for order in waiting.values()), return_exceptions=True)
+            failed = [order for order, error in zip(waiting.values(), done, strict=True) if error is not None]
+            if failed:
+                log.warning("orders of %d hosts wait for the bus: %s", len(failed), next(e for e in done if e))
+                for order in failed:
+                    self._waiting.setdefault(order.host, order)
+                await asyncio.sleep(_AGAIN_S)
+                self._wake.set()
+
+    async def _publish(self, order: HostOrder) -> None:
+        """Store one order unless the subject already holds this or a later one."""
+        subject = self._subjects.order(order.host)
+        if order.host not in self._sequences and await self._is_newer_there(order):
+            return
+        headers = {
+            "Nats-Expected-Last-Subject-Sequence": str(self._sequences.get(order.host, 0)),
+            "Nats-Msg-Id": f"{order.host}-{order.epoch}-{order.position}",
+        }
+        try:
+            reply = await self._client.request(subject, canonical(order), timeout=_TIMEOUT_S, headers=headers)
+        except (nats.errors.Error, OSError) as error:
+            self._sequences.pop(order.host, None)
+            raise BusAway(f"order of {order.host}: the bus does not answer ({type(error).__name__})") from error
+        answer = json.loads(reply.data)
+        if (refusal := answer.get("error")) is None:
+            self._sequences[order.host] = int(answer["seq"])
+            return
+        self._sequences.pop(order.host, None)
+        if refusal.get("err_code") == api.WRONG_LAST_SEQUENCE and await self._is_newer_there(order):
+            return
+        raise BusAway(f"order of {order.host}: {refusal.get('err_code')} {refusal.get('description')}")
+
+    async def _is_newer_there(self, order: HostOrder) -> bool:
+        """Whether the stream holds this order or a later one; remembers the sequence found."""
+        stream, subject = self._subjects.orders_stream, self._subjects.order(order.host)
+        found = await stored.last_message(self._client, stream, subject)
+        if found is None:
+            self._sequences[order.host] = 0
+            return False
+        sequence, data = found
+        self._sequences[order.host] = sequence
+        there = _ORDERS.decode(data)
+        return (there.epoch, there.position) >= (order.epoch, order.position)

@@ -1,0 +1,269 @@
+"""Commands, reports, timers and questions, through faststream: the one place that knows its traps.
+
+Each rule below answers a defect of faststream 0.7 that tests/services/test_bus.py shows (log.md L5):
+
+* messages come as an ordered list (`batch=True`); one at a time, because a larger batch is held back
+  until it is full or its time is over, and a batch without `batch=True` runs out of order;
+* nothing is acknowledged (ack policy manual, consumer ack none), and the decoder never raises: a
+  message that failed is read again from the same place, never dropped;
+* nothing is published to a `reply_to` header; answers go to `_INBOX.` subjects alone, because the
+  sender chooses the reply subject, and the service may write where the sender may not;
+* a consumer that is gone parks its loop, which would spin, and is made again; so after a reconnection;
+* the connection never gives up, ends the process when it is closed, and a watchdog outside the event
+  loop ends a process whose loop no longer turns.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+import nats.errors
+from faststream import AckPolicy
+from faststream.message import StreamMessage
+from faststream.nats import JStream, NatsBroker, PullSub
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy as ConsumerAck
+from nats.js.api import ConsumerConfig, DeliverPolicy
+
+from fairlease.runtime.connection import Guard
+from fairlease.runtime.settings import Settings
+from fairlease.runtime.watchdog import Watchdog
+from fairlease_schemas.codec import canonical
+from fairlease_schemas.explain import Trouble
+from fairlease_schemas.subjects import last_token
+
+log = logging.getLogger("fairlease.bus")
+
+_FETCH_S: Final = 2.0
+"""How long one request waits for a message: also the time in which a deleted consumer is noticed."""
+_THRESHOLD_S: Final = 60.0
+_AGAIN_S: Final = 0.2
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a stream; `time_ms` is the bus's timestamp."""
+
+    stream: str
+    seq: int
+    time_ms: int
+    subject: str
+    data: bytes
+
+
+OnMessages = Callable[[list[Message]], Awaitable[None]]
+Handler = Callable[[bytes], Awaitable[bytes]]
+
+
+class Bus:
+    """One process's connection: `start`, then `inputs` and `questions`, then `stop`."""
+
+    def __init__(self, settings: Settings, *, exit_on_close: bool = True) -> None:
+        self._settings = settings
+        self.guard = Guard(f"{settings.service}-{settings.replica}", exit_on_close=exit_on_close)
+        self._broker = NatsBroker(
+            settings.bus_url(), logger=None, apply_types=False, graceful_timeout=0.5, **self.guard.options()
+        )
+        self._client: Client | None = None
+        self._inputs: list[_Input] = []
+        self._answering: list[Any] = []
+        self._watchdog = Watchdog()
+
+    @property
+    def client(self) -> Client:
+        """The connection, for the log, timers and publications too: one is enough, nothing on it waits."""
+        assert self._client is not None, "Bus.start comes first"
+        return self._client
+
+    async def start(self) -> None:
+        """Connects, waiting for the bus as long as it takes."""
+        self._client = await self._broker.connect()
+        self.guard.on_reconnect(self._renew_all)
+        self._watchdog.start()
+
+    async def stop(self) -> None:
+        """Ends all subscriptions and the connection; running handlers get half a second."""
+        self.guard.is_closing = True
+        self._watchdog.stop()
+        await asyncio.gather(*(feed.stop() for feed in self._inputs), return_exceptions=True)
+        await asyncio.gather(*(subscriber.stop() for subscriber in self._answering), return_exceptions=True)
+        if self._client is not None:
+            try:
+                await self._client.close()
+            except (OSError, asyncio.CancelledError, nats.errors.Error) as error:
+                log.debug("bus: closing: %s", error)
+
+    async def inputs(self, stream: str, filter_subjects: list[str], start_after_seq: int, on_batch: OnMessages) -> None:
+        """Hands every message of the stream after that sequence to `on_batch`, in order.
+
+        Each message comes until `on_batch` returned for it once; when it raises, the same messages
+        come again after 0.2 s. Sequences may have gaps, because the filter leaves others out.
+        """
+        feed = _Input(self._broker, stream, filter_subjects, start_after_seq, on_batch)
+        self._inputs.append(feed)
+        feed.start()
+
+    async def questions(self, service: str, handlers: dict[str, Handler]) -> None:
+        """Answers `ask.<service>.<question>`; a question nobody knows gets a `Trouble`.
+
+        Only replies to `_INBOX.` are sent, however the question names another subject.
+        """
+
+        async def answer(message: Msg) -> None:
+            if not message.reply.startswith("_INBOX."):
+                log.warning("bus: a question wants its answer on %r; refused", message.reply[:200])
+                return
+            question = last_token(message.subject)
+            await self.client.publish(message.reply, await _answered(handlers.get(question), question, message.data))
+
+        subscriber = self._broker.subscriber(
+            self._settings.subjects.ask(service, "*"),
+            decoder=_raw_message,
+            ack_policy=AckPolicy.MANUAL,
+            no_reply=True,
+            persistent=False,
+            include_in_schema=False,
+        )
+        subscriber(answer)
+        self._answering.append(subscriber)
+        await subscriber.start()
+
+    def _renew_all(self) -> None:
+        for feed in self._inputs:
+            feed.renew()
+
+
+class _Input:
+    """One stream's feed: a faststream subscriber that is made anew whenever its consumer is gone."""
+
+    def __init__(
+        self, broker: NatsBroker, stream: str, filter_subjects: list[str], last_seq: int, on_batch: OnMessages
+    ) -> None:
+        self._broker = broker
+        self._stream = stream
+        self._filters = filter_subjects
+        self._last_seq = last_seq
+        self._on_batch = on_batch
+        self._gone = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"inputs-{self._stream}")
+
+    def renew(self) -> None:
+        self._gone.set()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            self._gone.clear()
+            subscriber = self._subscriber()
+            try:
+                await subscriber.start()
+                subscriber.subscription = _Parked(subscriber.subscription, self._gone)
+                await self._gone.wait()
+            except (nats.errors.Error, OSError) as error:
+                log.warning("bus: inputs of %s: %s", self._stream, error)
+                await asyncio.sleep(_AGAIN_S)
+            finally:
+                await self._end(subscriber)
+
+    def _subscriber(self) -> Any:  # noqa: ANN401 - the class is internal to faststream
+        config = ConsumerConfig(
+            filter_subjects=list(self._filters),
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=self._last_seq + 1,
+            ack_policy=ConsumerAck.NONE,
+            mem_storage=True,
+            num_replicas=1,
+            inactive_threshold=_THRESHOLD_S,
+        )
+        subscriber = self._broker.subscriber(
+            config=config,
+            stream=JStream(self._stream, declare=False),
+            pull_sub=PullSub(batch_size=1, timeout=_FETCH_S, batch=True),
+            decoder=_messages,
+            ack_policy=AckPolicy.MANUAL,
+            no_reply=True,
+            persistent=False,
+            include_in_schema=False,
+        )
+        subscriber(self._handle)
+        return subscriber
+
+    async def _handle(self, messages: list[Message]) -> None:
+        fresh = [message for message in messages if message.seq > self._last_seq]
+        if not fresh or self._gone.is_set():
+            return
+        try:
+            await self._on_batch(fresh)
+        except Exception:
+            log.exception("bus: inputs of %s from %d failed and come again", self._stream, fresh[0].seq)
+            await asyncio.sleep(_AGAIN_S)
+            self._gone.set()
+            return
+        self._last_seq = fresh[-1].seq
+
+    async def _end(self, subscriber: Any) -> None:  # noqa: ANN401 - as above
+        try:
+            await subscriber.stop()
+        except (nats.errors.Error, OSError) as error:
+            log.debug("bus: inputs of %s: %s", self._stream, error)
+
+
+class _Parked:
+    """A pull subscription whose `fetch` tells of a consumer that is gone, and then waits to be ended."""
+
+    def __init__(self, inner: JetStreamContext.PullSubscription, gone: asyncio.Event) -> None:
+        self._inner = inner
+        self._gone = gone
+
+    async def fetch(self, batch: int, timeout: float) -> list[Msg]:  # noqa: ASYNC109 - faststream's call
+        """As the inner `fetch`, but it does not return once the bus said that nobody listens.
+
+        The client swallows the bus's word that a consumer was deleted and waits its time out; the
+        next request is then refused at once. So a loss is seen within one `timeout`.
+        """
+        try:
+            return await self._inner.fetch(batch=batch, timeout=timeout)
+        except TimeoutError:
+            raise
+        except nats.errors.Error as error:
+            log.info("bus: consumer lost (%s), making it again", type(error).__name__)
+            self._gone.set()
+            await asyncio.Event().wait()
+            raise
+
+    async def unsubscribe(self) -> None:
+        await self._inner.unsubscribe()
+
+
+async def _messages(message: StreamMessage[Any]) -> list[Message]:
+    """A batch in our own words. Bodies stay bytes: reading them is the service's, which never raises."""
+    batch = []
+    for raw in message.raw_message:
+        place = raw.metadata
+        time_ms = int(place.timestamp.timestamp() * 1_000)
+        batch.append(Message(place.stream, place.sequence.stream, time_ms, raw.subject, raw.data))
+    return batch
+
+
+async def _raw_message(message: StreamMessage[Msg]) -> Msg:
+    return message.raw_message
+
+
+async def _answered(handler: Handler | None, question: str, data: bytes) -> bytes:
+    if handler is None:
+        return canonical(Trouble(code="unknown-question", text=f"nobody here answers {question[:80]!r}"))
+    try:
+        return await handler(data)
+    except Exception:
+        log.exception("bus: question %s failed", question)
+        return canonical(Trouble(code="bad-question", text=f"{question[:80]!r} could not be answered; see the log"))

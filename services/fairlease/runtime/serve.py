@@ -1,0 +1,284 @@
+"""One service's process, from its settings to its exit code (log.md L3).
+
+Start: connect, assert the streams, take the clock's first sample, fold from the newest snapshot to
+the end of the log, then read inputs from the fold's cursors and decide. Stop on SIGTERM within a
+second. Whatever cannot be mended here ends the process with a code of its own (`errors`); what a
+supervisor should do about it is written there.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import nats.errors
+from nats.aio.client import Client
+
+from fairlease.core.world import World
+from fairlease.runtime import api, streams, telemetry
+from fairlease.runtime.bus import Bus, Message
+from fairlease.runtime.clock import BusClock
+from fairlease.runtime.deciding import Deciding
+from fairlease.runtime.edge import read_timer
+from fairlease.runtime.errors import EXIT_INVARIANT, BusAway, LogDamaged, OutcomeUnknown, ShellError
+from fairlease.runtime.folding import Fold
+from fairlease.runtime.inbox import Pending
+from fairlease.runtime.log import LogClient
+from fairlease.runtime.service import Define, Service
+from fairlease.runtime.settings import Settings
+from fairlease.runtime.snapshot import SnapshotStore, fold_version
+from fairlease.runtime.timers import Timers
+from fairlease_schemas import explain
+from fairlease_schemas.codec import canonical
+from fairlease_schemas.envelope import Answer
+from fairlease_schemas.subjects import Subjects
+
+log = logging.getLogger("fairlease.serve")
+
+UPKEEP_S: Final = 2.0
+_RETRY_S: Final = 0.2
+_READ_AT_ONCE: Final = 32
+_QUEUED: Final = 1_024
+
+T = TypeVar("T")
+
+
+class Process:
+    """One running service; it is the `Shell` its definition is made with."""
+
+    def __init__(self, settings: Settings, define: Define) -> None:
+        self.settings = settings
+        self.clock = BusClock()
+        self.is_ready = False
+        self.ready = asyncio.Event()
+        self._bus = Bus(settings)
+        self._define = define
+        self._fold: Fold | None = None
+        self._deciding: Deciding | None = None
+        self._version = fold_version()
+        self._stopping = asyncio.Event()
+        self._pending = Pending(settings.subjects.timers_stream)
+        self._reading: set[str] = set()
+
+    @property
+    def subjects(self) -> Subjects:
+        return self.settings.subjects
+
+    @property
+    def client(self) -> Client:
+        return self._bus.client
+
+    @property
+    def world(self) -> World:
+        return self.fold.world
+
+    @property
+    def fold(self) -> Fold:
+        assert self._fold is not None, "the fold begins with `run`"
+        return self._fold
+
+    def stop(self) -> None:
+        """Asks for a clean stop; safe in a signal handler of the loop."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serves until `stop`. Raises the ShellError that ended it."""
+        await self._bus.start()
+        service = self._define(self)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._until_stopped())
+                for task in service.background:
+                    group.create_task(task())
+                await self._serve(service, group)
+        except* _Stopped:
+            log.info("stopping", extra={"position": self.fold.follower.position if self._fold else 0})
+        finally:
+            if self._fold is not None and self.is_ready:
+                await self._fold.store_last()
+            await self._bus.stop()
+
+    async def _until_stopped(self) -> None:
+        await self._stopping.wait()
+        raise _Stopped
+
+    async def _serve(self, service: Service, group: asyncio.TaskGroup) -> None:
+        await _persist(lambda: streams.assert_config(self.client, self.subjects))
+        writer = LogClient(self.client, self.subjects, self.clock)
+        timers = Timers(self.client, self.subjects, self.clock)
+        store = SnapshotStore(self.settings.own_dir, self._version)
+        fold = self._fold = Fold(self.client, self.subjects, service, store, timers)
+        self._bus.guard.on_reconnect(fold.follower.renew)
+        await self._bus.questions(service.name, {**service.questions, "health": self._health})
+        if service.decide is not None:
+            reports_stream = self.subjects.reports_stream
+            self._deciding = Deciding(service, fold, self._pending, writer, timers, reports_stream=reports_stream)
+            fold.listen(self._deciding.folded)
+        if service.before_fold is not None:
+            await _persist(service.before_fold)
+        if service.prepare is not None:
+            await _persist(service.prepare)
+        tail = await _persist(writer.tail)
+        gc.disable()  # the fold makes no cycles, and collecting while it grows doubles the time
+        group.create_task(fold.follower.run())
+        await fold.reached(tail)
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        await _persist(lambda: self._open_inputs(service, group))
+        self.is_ready = True
+        self.ready.set()
+        log.info("ready", extra={"position": fold.follower.position})
+        group.create_task(self._upkeep(service, writer, group))
+        for task in service.tasks:
+            group.create_task(_for_ever(task))
+        if service.due_ms is not None:
+            group.create_task(fold.arm_dues())
+        if self._deciding is not None:
+            group.create_task(self._deciding.run())
+
+    async def _open_inputs(self, service: Service, group: asyncio.TaskGroup) -> None:
+        """Begins to read every stream with messages for this service that is not read yet."""
+        name, subjects = service.name, self.subjects
+        if service.read is not None and service.verbs:
+            for stream in await streams.inboxes(self.client, subjects):
+                account = subjects.account_of_inbox(stream)
+                await self._open(service, stream, [subjects.command(account, verb) for verb in service.verbs], group)
+        if service.read is not None and service.kinds:
+            filters = [subjects.report("*", kind) for kind in service.kinds]
+            await self._open(service, subjects.reports_stream, filters, group)
+        if service.has_timers:
+            await self._open(service, subjects.timers_stream, [streams.timer_subjects(subjects, name)], group)
+
+    async def _open(self, service: Service, stream: str, filters: list[str], group: asyncio.TaskGroup) -> None:
+        if stream in self._reading:
+            return
+        cursor = self.world.cursor(service.name, stream)
+        last = int((await api.request(self.client, f"STREAM.INFO.{stream}"))["state"]["last_seq"])
+        if last < cursor:
+            raise LogDamaged(
+                f"{stream} ends at {last}, and {service.name} answered {cursor}: it lost messages; restore it"
+            )
+        self._reading.add(stream)
+        arrived: asyncio.Queue[Message] = asyncio.Queue(_QUEUED)
+
+        async def put(messages: list[Message]) -> None:
+            for message in messages:
+                await arrived.put(message)
+
+        group.create_task(self._read(service, arrived))
+        await self._bus.inputs(stream, filters, cursor, put)
+
+    async def _read(self, service: Service, arrived: asyncio.Queue[Message]) -> None:
+        """Makes answers of one stream's messages, several at once, and keeps their order.
+
+        Nothing is lost when it stops midway: the cursor is in the log, and the next start reads again.
+        """
+        while True:
+            messages = [await arrived.get()]
+            while len(messages) < _READ_AT_ONCE and not arrived.empty():
+                messages.append(arrived.get_nowait())
+            for answer in await asyncio.gather(*(self._answer(service, message) for message in messages)):
+                if answer is not None:
+                    self._pending.add(answer)
+            self.fold.news.set()
+            await self._pending.room.wait()
+
+    async def _answer(self, service: Service, message: Message) -> Answer | None:
+        if message.stream == self.subjects.timers_stream:
+            return read_timer(service.name, message)
+        assert service.read is not None
+        while True:
+            try:
+                return await service.read(message)
+            except (BusAway, OutcomeUnknown, nats.errors.Error, OSError) as error:
+                log.warning("reading %s %d: %s; again", message.stream, message.seq, error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _upkeep(self, service: Service, writer: LogClient, group: asyncio.TaskGroup) -> None:
+        """Every two seconds: the clock against the bus's, new inboxes, a fold that hangs; and a wake-up call."""
+        seen_tail, was_trusted = 0, True
+        while True:
+            await asyncio.sleep(UPKEEP_S)
+            position = self.fold.follower.position
+            try:
+                tail = await writer.tail()
+                await self._open_inputs(service, group)
+            except BusAway as away:
+                log.info("%s", away)
+                continue
+            if position < seen_tail and position == self.fold.follower.position:
+                self.fold.follower.renew()
+            seen_tail = tail
+            if self.clock.is_trusted() != was_trusted:
+                was_trusted = not was_trusted
+                say = log.info if was_trusted else log.error
+                say("clock: %s", "agrees with the bus again" if was_trusted else _CLOCK_OFF)
+            self.fold.news.set()
+
+    async def _health(self, _question: bytes) -> bytes:
+        deciding = self._deciding
+        return canonical(
+            explain.Health(
+                service=self.settings.service,
+                replica=self.settings.replica,
+                pid=os.getpid(),
+                is_ready=self.is_ready,
+                position=self.fold.follower.position,
+                records_written=deciding.written if deciding else 0,
+                moved=deciding.moved if deciding else 0,
+                fold_version=self._version,
+            )
+        )
+
+
+_CLOCK_OFF: Final = "more than 5 s from the bus's: nothing is written until it is set right"
+
+
+class _Stopped(Exception):
+    """Carries the wish to stop through the task group."""
+
+
+async def serve(settings: Settings, define: Define) -> int:
+    """Runs the service in this process until SIGTERM or SIGINT; returns the exit code, and has said why."""
+    telemetry.configure(settings.service, settings.replica)
+    try:
+        process = Process(settings, define)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, process.stop)
+        await process.run()
+    except* ShellError as group:
+        error = _first(group)
+        log.error("%s", error)  # noqa: TRY400 - its text is for people; a trace would hide it
+        return error.exit_code if isinstance(error, ShellError) else EXIT_INVARIANT
+    except* Exception:
+        log.exception("our own code is wrong; the log was kept as it is")
+        return EXIT_INVARIANT
+    return 0
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The innermost first error of a group."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _for_ever(task: Callable[[], Awaitable[None]]) -> None:
+    await task()
+    raise InvariantBroken("a task of the service ended, and it should run for ever")
+
+
+async def _persist(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer to a question at the start, asked until the bus gives one."""
+    while True:
+        try:
+            return await ask()
+        except BusAway as away:
+            log.warning("%s; asking again", away)
+            await asyncio.sleep(_RETRY_S)

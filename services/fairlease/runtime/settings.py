@@ -1,0 +1,92 @@
+"""What a process is told by its environment, read once and frozen.
+
+Environment variables carry addresses only; numbers of policy are in the log. The surprising choice:
+without FAIRLEASE_URL the address is read from `bus.json` in the state directory, which the embedded
+bus writes, so that every command of one user finds the same bus without being told.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease_schemas.ids import is_name
+from fairlease_schemas.subjects import Subjects
+
+BUS_FILE: Final = "bus.json"
+DEFAULT_ACCOUNTS: Final = ("local",)
+"""Client accounts of the embedded bus; each has an inbox of its own."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One process. `url` is empty when no bus is known yet; `bus_url` then says what to do."""
+
+    state_dir: Path
+    url: str = ""
+    cell: str = "lab"
+    service: str = ""
+    replica: str = "a"
+    accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
+
+    @property
+    def subjects(self) -> Subjects:
+        return Subjects(self.cell)
+
+    @property
+    def own_dir(self) -> Path:
+        """The directory of this replica alone; nobody else writes there."""
+        return self.state_dir / self.cell / f"{self.service}-{self.replica}"
+
+    def bus_url(self) -> str:
+        """Where the bus is; BusAway, with the way out, when nothing says so."""
+        url = self.url or url_in(self.state_dir)
+        if not url:
+            raise BusAway(
+                f"no bus is known: {self.state_dir / BUS_FILE} does not exist and FAIRLEASE_URL is not set; "
+                "start one with 'fairlease up', or set FAIRLEASE_URL=nats://HOST:PORT"
+            )
+        return url
+
+
+def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this process from FAIRLEASE_URL, FAIRLEASE_HOME, FAIRLEASE_CELL, FAIRLEASE_REPLICA.
+
+    FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell
+    or replica that is no name (`a-z 0-9 -`), because both become tokens of bus subjects.
+    """
+    seen = os.environ if env is None else env
+    home = Path(seen.get("FAIRLEASE_HOME", "") or "~/.fairlease").expanduser().absolute()
+    settings = Settings(
+        state_dir=home,
+        url=seen.get("FAIRLEASE_URL", "").strip() or url_in(home),
+        cell=seen.get("FAIRLEASE_CELL", "") or "lab",
+        service=service,
+        replica=seen.get("FAIRLEASE_REPLICA", "") or "a",
+    )
+    for name, value in (("FAIRLEASE_CELL", settings.cell), ("FAIRLEASE_REPLICA", settings.replica)):
+        if not is_name(value):
+            raise ConfigWrong(f"{name}={value[:80]!r} is not a name: write 1 to 63 of a-z, 0-9 and '-', as in 'lab'")
+    return settings
+
+
+def url_in(state_dir: Path) -> str:
+    """The address the embedded bus of this state directory wrote; empty when it never ran here.
+
+    Raises ConfigWrong when the file is there and is not what the bus writes.
+    """
+    path = state_dir / BUS_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ConfigWrong(f"{path}: cannot be read ({error.strerror}); mend its rights or set FAIRLEASE_URL") from error
+    try:
+        url = json.loads(text)["url"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigWrong(f"{path}: is not {{\"url\": ...}}; delete it and start 'fairlease up' again") from error
+    return str(url)

@@ -1,0 +1,185 @@
+"""The streams of a cell: declared once at deployment, asserted by every service at its start.
+
+What makes the log a log (log.md L1) is a table here. Nothing is ever corrected silently: a stream that
+differs is refused, because whoever changed it may also have changed what is in it.
+"""
+
+from typing import Any, Final
+
+from nats.aio.client import Client
+
+from fairlease.runtime import api
+from fairlease.runtime.errors import ConfigWrong, config_wrong
+from fairlease_schemas.subjects import Subjects
+
+KIB: Final = 1024
+_SECOND_NS: Final = 1_000_000_000
+_DAY_NS: Final = 86_400 * _SECOND_NS
+_DUPLICATE_WINDOW_NS: Final = _SECOND_NS // 10
+"""The least the bus allows: its de-duplication works across accounts and drops what it should not."""
+
+_ABSENT: Final[dict[str, Any]] = {
+    "sealed": False,
+    "allow_rollup_hdrs": False,
+    "allow_msg_ttl": False,
+    "allow_msg_schedules": False,
+    "allow_msg_counter": False,
+    "subject_delete_marker_ttl": 0,
+    "no_ack": False,
+    "mirror": None,
+    "sources": None,
+    "republish": None,
+    "subject_transform": None,
+    "deny_delete": False,
+    "deny_purge": False,
+    "discard_new_per_subject": False,
+}
+"""What no stream has unless its own row says so; each of these can lose or make messages."""
+
+_LIMITLESS: Final[dict[str, Any]] = {
+    "retention": "limits",
+    "storage": "file",
+    "max_msgs": -1,
+    "max_bytes": -1,
+    "max_age": 0,
+    "max_msgs_per_subject": -1,
+    "duplicate_window": _DUPLICATE_WINDOW_NS,
+}
+
+
+def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    """Every stream of the cell by name, with the fields it must have, in the server's own words.
+
+    `accounts` are the client accounts, each with an inbox of its own.
+    """
+    rows: dict[str, dict[str, Any]] = {
+        subjects.log_stream: {
+            "subjects": [subjects.log_all()],
+            "discard": "new",
+            "deny_delete": True,
+            "deny_purge": True,
+            "max_msg_size": 256 * KIB,
+            "allow_direct": True,
+        },
+        subjects.reports_stream: {
+            "subjects": [subjects.report("*", "*")],
+            "discard": "new",
+            "max_msg_size": 64 * KIB,
+            "max_age": 30 * _DAY_NS,
+        },
+        subjects.orders_stream: {
+            "subjects": [subjects.order("*")],
+            "discard": "old",
+            "max_msgs_per_subject": 1,
+            "max_msg_size": 256 * KIB,
+            "allow_direct": True,
+        },
+        subjects.timers_stream: {
+            # The bus refuses `discard: new` with schedules, and sets rollup itself; no age either,
+            # because it would also expire a schedule that is due later. Fired timers carry a TTL.
+            "subjects": [timer_subjects(subjects), _any_last(subjects.schedule("*", 0))],
+            "discard": "old",
+            "max_msgs_per_subject": 1,
+            "max_msg_size": 1 * KIB,
+            "allow_msg_schedules": True,
+            "allow_msg_ttl": True,
+            "allow_rollup_hdrs": True,
+        },
+        subjects.feed_stream: {
+            "subjects": [_any_last(subjects.answer("*", 0)), subjects.feed("*", "*", "*")],
+            "discard": "old",
+            "max_msg_size": 256 * KIB,
+            "max_age": 30 * _DAY_NS,
+            "allow_direct": True,
+            # The explainer alone writes here: its replicas publish the same messages under the same ids.
+            "duplicate_window": 120 * _SECOND_NS,
+        },
+        subjects.contracts_stream: {
+            "subjects": [subjects.contract("*")],
+            "discard": "new",
+            "max_msgs_per_subject": 1,
+            "discard_new_per_subject": True,
+            "max_msg_size": 64 * KIB,
+            "allow_direct": True,
+        },
+    }
+    for account in accounts:
+        rows[subjects.inbox_stream(account)] = _inbox(subjects, account)
+    return {name: {"name": name, **_ABSENT, **_LIMITLESS, **row} for name, row in rows.items()}
+
+
+async def declare(client: Client, subjects: Subjects, accounts: tuple[str, ...], *, replicas: int = 1) -> list[str]:
+    """Makes the streams that are missing and returns their names; deployment alone may do this.
+
+    A stream that is there is asserted, never changed: ConfigWrong when it differs.
+    """
+    made = []
+    for name, fields in wanted(subjects, accounts).items():
+        try:
+            found = await api.request(client, f"STREAM.INFO.{name}")
+        except api.Refused as refused:
+            if refused.code != api.STREAM_NOT_FOUND:
+                raise
+            present = {key: value for key, value in fields.items() if value is not None}
+            await api.request(client, f"STREAM.CREATE.{name}", {**present, "num_replicas": replicas})
+            made.append(name)
+        else:
+            compare(name, fields, found["config"])
+    return made
+
+
+async def assert_config(client: Client, subjects: Subjects) -> list[str]:
+    """Refuses to go on when a stream of the cell is missing or differs; returns the inboxes found.
+
+    Raises ConfigWrong with stream, field, expected and found; BusAway when the bus does not answer.
+    """
+    accounts = tuple(subjects.account_of_inbox(name) for name in await inboxes(client, subjects))
+    for name, fields in wanted(subjects, accounts).items():
+        try:
+            found = await api.request(client, f"STREAM.INFO.{name}")
+        except api.Refused as refused:
+            raise ConfigWrong(f"stream {name}: {refused}; declare the streams of this cell first") from None
+        compare(name, fields, found["config"])
+    return [subjects.inbox_stream(account) for account in accounts]
+
+
+def compare(name: str, fields: dict[str, Any], found: dict[str, Any]) -> None:
+    """ConfigWrong for the first field, in the order of the names, that is not as it must be."""
+    for field in sorted(fields):
+        expected, seen = fields[field], found.get(field)
+        if field == "subjects":
+            expected, seen = sorted(expected), sorted(seen or ())
+        if expected != seen and not (not expected and not seen):
+            way_out = "find out who changed it and what was lost before setting it back"
+            raise config_wrong(f"stream {name}", field, expected, seen, way_out)
+
+
+async def inboxes(client: Client, subjects: Subjects) -> list[str]:
+    """The names of all account inboxes of the cell, sorted."""
+    names: list[str] = []
+    while True:
+        page = await api.request(client, "STREAM.NAMES", {"offset": len(names)})
+        listed = page.get("streams") or []
+        names += listed
+        if not listed or len(names) >= int(page["total"]):
+            return sorted(name for name in names if name.startswith(subjects.inbox_prefix))
+
+
+def timer_subjects(subjects: Subjects, service: str = "*") -> str:
+    """Where the timers of a service fire; of all services without a name."""
+    return _any_last(subjects.timer(service, 0))
+
+
+def _inbox(subjects: Subjects, account: str) -> dict[str, Any]:
+    return {
+        "subjects": [subjects.command(account, "*")],
+        "discard": "new",
+        "max_msg_size": 64 * KIB,
+        "max_age": 30 * _DAY_NS,
+        "max_bytes": KIB * KIB * KIB,
+    }
+
+
+def _any_last(subject: str) -> str:
+    """The subject with its last token open."""
+    return subject.rpartition(".")[0] + ".*"

@@ -1,0 +1,59 @@
+"""JSON that means one thing: what a sender wrote, or an error that says why it cannot be that.
+
+The surprising choice: the standard library reads here, because duplicate keys, NaN and endless
+integers must be told to the sender, and msgspec takes the last key without a word.
+"""
+
+import json
+from typing import Any, Final
+
+_MAX_DIGITS: Final = 18
+_MAX_DEPTH: Final = 20
+
+
+class Loose(ValueError):
+    """JSON that is not strict enough to mean one thing."""
+
+
+def strict_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    """JSON with no duplicate keys, NaN, infinities, integers over 18 digits, or nesting over 20 levels.
+
+    Raises Loose, or ValueError from the parser, saying which; RecursionError for a bomb of brackets.
+    """
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise Loose("begins with a byte order mark: remove it")
+    value = json.loads(
+        data.decode("utf-8"),
+        object_pairs_hook=_unique,
+        parse_constant=_no_constant,
+        parse_int=_short_int,
+    )
+    _shallow(value, _MAX_DEPTH)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise Loose(f"key {twice[:40]!r} stands there twice: write it once")
+    return found
+
+
+def _no_constant(text: str) -> Any:  # noqa: ANN401 - never returns
+    raise Loose(f"{text} is not a number here: write an integer")
+
+
+def _short_int(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise Loose(f"an integer of {len(text)} digits is too large: {_MAX_DIGITS} are allowed")
+    return int(text)
+
+
+def _shallow(value: Any, left: int) -> None:  # noqa: ANN401 - any JSON value
+    if left == 0:
+        raise Loose(f"nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _shallow(item, left - 1)

@@ -1,0 +1,233 @@
+"""Keeps a whole cell alive on one machine: the bus, the streams, the services, the agents.
+
+Every part is a process of its own and may die at any time: it is started again after a short wait
+that doubles while it keeps dying at once. When the supervisor is killed, all of them end with it, so that
+the next one finds a clean place; running jobs go on. The surprising choice: nothing is restarted *because*
+something else died. A service whose bus is away waits for it, and a job whose agent is away goes on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+
+from fairlease.runtime import bus_server, streams
+from fairlease.runtime.connection import connect
+from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease.runtime.parent import PARENT_VARIABLE
+from fairlease.runtime.settings import Settings
+from fairlease_schemas.explain import Health
+from fairlease_schemas.subjects import SERVICES
+
+log = logging.getLogger("fairlease.supervisor")
+
+FIRST_WAIT_S: Final = 0.1
+LONGEST_WAIT_S: Final = 5.0
+STEADY_AFTER_S: Final = 10.0
+STOP_LIMIT_S: Final = 5.0
+READY_LIMIT_S: Final = 30.0
+_HEALTH = msgspec.json.Decoder(Health)
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of the cell: its name, its arguments after `python -m fairlease`, its environment."""
+
+    name: str
+    arguments: tuple[str, ...]
+    env: Mapping[str, str] = {}
+
+
+def service_parts(replicas: int = 1) -> list[Part]:
+    """All seven services, each `replicas` times; replicas are named a, b, c …"""
+    return [
+        Part(
+            name=f"{name}-{replica}",
+            arguments=("serve", name),
+            env={"FAIRLEASE_REPLICA": replica},
+        )
+        for name in SERVICES
+        for replica in "abcdefgh"[:replicas]
+    ]
+
+
+def agent_part(simulate: str, name: str = "agent", *, first_host: int = 1) -> Part:
+    """An agent that offers simulated hosts, such as `4x8`: four hosts of eight GPUs."""
+    arguments = ("serve", "agent", "--simulate-gpus", simulate, "--first-host", str(first_host))
+    return Part(name=name, arguments=arguments)
+
+
+class Supervisor:
+    """One cell. `start`, then `wait_ready`; `stop` ends everything but the running jobs."""
+
+    def __init__(self, settings: Settings, parts: list[Part]) -> None:
+        self.settings = settings
+        self.parts = {part.name: part for part in parts}
+        self.url = ""
+        self.processes: dict[str, Process] = {}
+        self.restarts: dict[str, int] = {}
+        self._bus: bus_server.BusServer | None = None
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._is_stopping = False
+
+    @property
+    def bus_pid(self) -> int:
+        return self._bus.pid if self._bus is not None else 0
+
+    @property
+    def logs(self) -> Path:
+        """Where each process writes what it has to say."""
+        return self.settings.state_dir / "logs"
+
+    async def start(self) -> None:
+        """Start the bus, declare the streams, start every part. Raises ConfigWrong or BusAway."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._start_bus()
+        client = await connect(self.url, "fairlease-deploy", exit_on_close=False, first_connect_s=READY_LIMIT_S)
+        try:
+            await streams.declare(client, self.settings.subjects, self.settings.accounts)
+        finally:
+            await client.close()
+        self._keepers["bus"] = asyncio.create_task(self._keep_bus())
+        for part in self.parts.values():
+            self._keepers[part.name] = asyncio.create_task(self._keep(part))
+
+    async def wait_ready(self, limit_s: float = READY_LIMIT_S, *, hosts: int = 0) -> None:
+        """Return once every service has folded the log, and `hosts` hosts are registered; else BusAway."""
+        until_s = time.monotonic() + limit_s
+        client = await connect(self.url, "fairlease-ready", exit_on_close=False)
+        try:
+            waiting = {part.arguments[1] for part in self.parts.values() if part.arguments[1] in SERVICES}
+            while True:
+                waiting -= {name for name in sorted(waiting) if await self._is_ready(client, name)}
+                if not waiting and await self._registered(client) >= hosts:
+                    return
+                if time.monotonic() > until_s:
+                    late = ", ".join(sorted(waiting)) or "the agents"
+                    raise BusAway(f"not ready after {limit_s:g} s: {late}; what they said is in {self.logs}")
+                await asyncio.sleep(0.02)
+        finally:
+            await client.close()
+
+    async def stop(self) -> None:
+        """End the services and agents, then the bus. Jobs go on, and are adopted at the next start."""
+        self._is_stopping = True
+        for keeper in self._keepers.values():
+            keeper.cancel()
+        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for name, process in self.processes.items():
+            await _ended(name, process)
+        if self._bus is not None:
+            await asyncio.to_thread(self._bus.stop)
+
+    def pid(self, name: str) -> int:
+        """The process id of a part as it runs now; 0 while it is away."""
+        process = self.processes.get(name)
+        return process.pid if process is not None and process.returncode is None else 0
+
+    def _start_bus(self) -> None:
+        # In this thread, not a worker's: the server dies with the thread that started it.
+        self._bus = bus_server.start(self.settings.state_dir, dies_with_parent=True)
+        self.url = self._bus.url
+
+    async def _keep_bus(self) -> None:
+        """Start the bus again whenever it dies."""
+        wait = _Wait()
+        while True:
+            bus = self._bus
+            assert bus is not None, "kept before it was started"
+            await asyncio.to_thread(bus.process.wait)
+            if self._is_stopping:
+                return
+            log.warning("the bus left with code %s, starting it again", bus.process.returncode)
+            self.restarts["bus"] = self.restarts.get("bus", 0) + 1
+            await wait.after_end()
+            with contextlib.suppress(BusAway, ConfigWrong):
+                self._start_bus()
+
+    async def _keep(self, part: Part) -> None:
+        """Start the part, and again whenever it leaves."""
+        wait = _Wait()
+        while True:
+            process = await self._spawn(part)
+            self.processes[part.name] = process
+            code = await process.wait()
+            if self._is_stopping:
+                return
+            self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
+            log.warning("%s left with code %s, starting it again", part.name, code)
+            await wait.after_end()
+
+    async def _spawn(self, part: Part) -> Process:
+        env = {
+            **os.environ,
+            "FAIRLEASE_HOME": str(self.settings.state_dir),
+            "FAIRLEASE_URL": self.url,
+            "FAIRLEASE_CELL": self.settings.cell,
+            PARENT_VARIABLE: str(os.getpid()),
+            **part.env,
+        }
+        with (self.logs / f"{part.name}.log").open("ab") as out:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "fairlease",
+                *part.arguments,
+                stdin=DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=env,
+                start_new_session=True,
+            )
+
+    async def _is_ready(self, client: Client, service: str) -> bool:
+        try:
+            reply = await client.request(self.settings.subjects.ask(service, "health"), b"{}", timeout=0.5)
+            return _HEALTH.decode(reply.data).is_ready
+        except (nats.errors.Error, msgspec.MsgspecError):
+            return False
+
+    async def _registered(self, client: Client) -> int:
+        try:
+            reply = await client.request(self.settings.subjects.ask("explainer", "hosts"), b"{}", timeout=0.5)
+            return len(msgspec.json.decode(reply.data).get("rows", ()))
+        except (nats.errors.Error, msgspec.MsgspecError):
+            return 0
+
+
+class _Wait:
+    """How long to wait before the next start: short at first, doubling while the part dies at once."""
+
+    def __init__(self) -> None:
+        self._wait_s = FIRST_WAIT_S
+        self._since_s = time.monotonic()
+
+    async def after_end(self) -> None:
+        if time.monotonic() - self._since_s > STEADY_AFTER_S:
+            self._wait_s = FIRST_WAIT_S
+        await asyncio.sleep(self._wait_s)
+        self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
+        self._since_s = time.monotonic()
+
+
+async def _ended(name: str, process: Process) -> None:
+    """Wait for a process that was asked to end; after the limit it is killed."""
+    try:
+        await asyncio.wait_for(process.wait(), STOP_LIMIT_S)
+    except TimeoutError:
+        log.warning("%s did not end in %g s and is killed", name, STOP_LIMIT_S)
+        process.kill()
+        await process.wait()
