@@ -73,8 +73,11 @@ def visible(gpus: Iterable[GpuUuid]) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": joined, "NVIDIA_VISIBLE_DEVICES": joined}
 
 
-def simulated(cluster: str) -> tuple[SimulatedDevices, ...]:
-    """The hosts of a cluster written `4x8`: four of eight GPUs. ValueError, with the way out, for anything else."""
+def simulated(cluster: str, first_host: int = 1) -> tuple[SimulatedDevices, ...]:
+    """The hosts of a cluster written `4x8`: four of eight GPUs, numbered from `first_host` on.
+
+    ValueError, with the way out, for anything else.
+    """
     found = _CLUSTER.fullmatch(cluster)
     hosts, gpus = (int(found[1]), int(found[2])) if found else (0, 0)
     if not (1 <= hosts <= MAX_SIMULATED_HOSTS and 1 <= gpus <= MAX_SIMULATED_GPUS):
@@ -82,4 +85,4 @@ def simulated(cluster: str) -> tuple[SimulatedDevices, ...]:
             f"{cluster[:40]!r} is not a simulated cluster: write HOSTSxGPUS, for example 4x8, "
             f"at most {MAX_SIMULATED_HOSTS} hosts of {MAX_SIMULATED_GPUS} GPUs"
         )
-    return tuple(SimulatedDevices(number, gpus) for number in range(1, hosts + 1))
+    return tuple(SimulatedDevices(number, gpus) for number in range(first_host, first_host + hosts))

@@ -146,8 +146,8 @@ class Host:
         for wanted in self._order.runs:
             known = self._runs.get(wanted.attempt)
             if known is None:
-                self._begin(wanted, held)
-                held.update(wanted.gpus)
+                if self._begin(wanted, held):
+                    held.update(wanted.gpus)
             elif wanted.stop:
                 self._stop(known, wanted.stop, wanted.grace_ms)
         for attempt in self._fetching.keys() - named:
@@ -156,27 +156,29 @@ class Host:
             del self._commands[attempt]
         self._prune(named)
 
-    def _begin(self, wanted: RunOrder, held: set[str]) -> None:
-        """Starts an attempt, or as much of the way there as is open: its contract fetched, its GPUs free."""
+    def _begin(self, wanted: RunOrder, held: set[str]) -> bool:
+        """Starts an attempt, or as much of the way there as is open: its contract fetched, its GPUs free.
+
+        True when it has its GPUs now or waits for them, so that nobody behind it in the order takes them.
+        """
         if _ATTEMPT.fullmatch(wanted.attempt) is None:
             log.error("%s: an order names attempt %r, which cannot be a directory", self.id, wanted.attempt[:80])
-            return
+            return False
         if wanted.stop:
-            self._refuse(wanted, End.CANCELLED, "never started")
-            return
+            return self._refuse(wanted, End.CANCELLED, "never started")
         unknown = [gpu for gpu in wanted.gpus if gpu not in self._devices.inventory().gpus]
         if unknown:
-            self._refuse(wanted, End.START_FAILED, f"GPU {unknown[0]} is not on this host")
-            return
+            return self._refuse(wanted, End.START_FAILED, f"GPU {unknown[0]} is not on this host")
         command = self._commands.get(wanted.attempt)
+        if isinstance(command, ContractRefused):
+            return self._refuse(wanted, End.START_FAILED, str(command))
         if command is None:
             if wanted.attempt not in self._fetching:
                 task = asyncio.get_running_loop().create_task(self._learn(wanted.attempt, wanted.digest))
                 self._fetching[wanted.attempt] = task
-        elif isinstance(command, ContractRefused):
-            self._refuse(wanted, End.START_FAILED, str(command))
         elif held.isdisjoint(wanted.gpus):
             self._start(wanted, command)
+        return True
 
     def _start(self, wanted: RunOrder, command: Command) -> None:
         env = environment(wanted, command.env, self._devices, dict(os.environ))
@@ -185,11 +187,13 @@ class Host:
         except OSError as error:
             self._try_again(wanted.attempt, error)
 
-    def _refuse(self, wanted: RunOrder, end: End, detail: str) -> None:
+    def _refuse(self, wanted: RunOrder, end: End, detail: str) -> bool:
+        """Writes down that it is over before it began; False, because it needs no GPUs."""
         try:
             self._runs.refuse(self._facts(wanted), Gone(end=end, detail=detail))
         except OSError as error:
             self._try_again(wanted.attempt, error)
+        return False
 
     def _stop(self, run: Run, reason: str, grace_ms: int) -> None:
         try:

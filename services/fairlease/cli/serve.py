@@ -1,11 +1,14 @@
 """`fairlease serve SERVICE`: one service, or the agent, in the foreground until it is asked to end."""
 
 import argparse
+import asyncio
 import importlib
 import os
 
 from fairlease.cli.exits import USAGE, CommandError
+from fairlease.runtime.errors import ShellError
 from fairlease.runtime.parent import follow
+from fairlease.runtime.settings import read_settings
 
 
 def run(args: argparse.Namespace) -> int:
@@ -15,7 +18,10 @@ def run(args: argparse.Namespace) -> int:
         return _agent(args)
     app = importlib.import_module(f"fairlease.{args.service}.app")
     serve = importlib.import_module("fairlease.runtime.serve")
-    return int(serve.main(app.NAME, app.define))
+    try:
+        return int(asyncio.run(serve.serve(read_settings(app.NAME), app.define)))
+    except ShellError as error:
+        raise CommandError(error.exit_code, str(error)) from error
 
 
 def _agent(args: argparse.Namespace) -> int:

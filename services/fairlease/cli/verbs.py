@@ -188,7 +188,9 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
     serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
     serve.add_argument("--simulate-gpus", type=grid, metavar="HxG", help="agent: simulated hosts x GPUs")
-    serve.add_argument("--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)")
+    serve.add_argument(
+        "--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)"
+    )
     _leaf(
         verbs,
         "doctor",

@@ -1,9 +1,11 @@
 """`python -m fairlease.explainer`: this service as a process, until SIGTERM."""
 
+import asyncio
 import sys
 
 from fairlease.explainer.app import NAME, define
-from fairlease.runtime.serve import main
+from fairlease.runtime.serve import serve
+from fairlease.runtime.settings import read_settings
 
 if __name__ == "__main__":
-    sys.exit(main(NAME, define))
+    sys.exit(asyncio.run(serve(read_settings(NAME), define)))

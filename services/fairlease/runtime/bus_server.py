@@ -11,6 +11,7 @@ import fcntl
 import importlib.metadata
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -29,7 +30,7 @@ MAX_PAYLOAD: Final = 512 * 1024
 _PR_SET_PDEATHSIG: Final = 1
 _POLL_S: Final = 0.005
 _CONFIG: Final = """# Written at every start by Fairlease; edits are lost.
-server_name: "fairlease-{port}"
+server_name: "{name}"
 listen: "{host}:{port}"
 max_payload: {max_payload}
 max_control_line: 4096
@@ -94,10 +95,13 @@ def start(home: Path, *, port: int | None = None, dies_with_parent: bool = False
             f"state directory {home}: has a quote or backslash in its name; choose another FAIRLEASE_HOME"
         )
     chosen = port or _last_port(home) or _free_port()
+    # A name of its own at each start: what answers on the port may be another server.
+    name = f"fairlease-{secrets.token_hex(6)}"
     lock = _locked(home)
     try:
         conf = home / "bus.conf"
-        conf.write_text(_CONFIG.format(host=HOST, port=chosen, home=home, max_payload=MAX_PAYLOAD), encoding="utf-8")
+        values = {"name": name, "host": HOST, "port": chosen, "home": home, "max_payload": MAX_PAYLOAD}
+        conf.write_text(_CONFIG.format(**values), encoding="utf-8")
         process = subprocess.Popen(  # noqa: S603 - the arguments are ours
             [str(binary), "-c", str(conf)],
             stdin=subprocess.DEVNULL,
@@ -112,7 +116,7 @@ def start(home: Path, *, port: int | None = None, dies_with_parent: bool = False
         os.close(lock)
     server = BusServer(process, f"nats://{HOST}:{chosen}", home)
     try:
-        _await_answer(server, chosen, time.monotonic() + limit_s)
+        _await_answer(server, chosen, name, time.monotonic() + limit_s)
     except BaseException:
         server.kill()
         raise
@@ -167,18 +171,18 @@ def _death_signal() -> Callable[[], None]:
     return ask
 
 
-def _await_answer(server: BusServer, port: int, until_s: float) -> None:
-    """Returns once JetStream answers on the port, and our own process is the one that holds it."""
+def _await_answer(server: BusServer, port: int, name: str, until_s: float) -> None:
+    """Returns once the JetStream of the server of that name answers on the port."""
     while time.monotonic() < until_s:
         if not server.is_running():
             raise ConfigWrong(_why_it_left(server, port))
-        if _jetstream_answers(port) and server.is_running():
+        if _jetstream_answers(port, name):
             return
         time.sleep(_POLL_S)
     raise BusAway(f"the bus on port {port} does not answer; its own words are in {server.home / 'bus.log'}")
 
 
-def _jetstream_answers(port: int) -> bool:
+def _jetstream_answers(port: int, name: str) -> bool:
     """One round trip of the JetStream interface, spoken by hand so that no client is needed."""
     try:
         with socket.create_connection((HOST, port), timeout=1.0) as link:
@@ -193,7 +197,7 @@ def _jetstream_answers(port: int) -> bool:
                 if not chunk:
                     return False
                 seen += chunk
-            return True
+            return f'"server_name":"{name}"'.encode() in seen
     except OSError:
         return False
 

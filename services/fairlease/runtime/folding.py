@@ -97,9 +97,6 @@ class Fold:
                 self._service.on_record(self.world, position, record)
             if self._listener is not None:
                 self._listener(position, record)
-            if self._service.follows_each:
-                await self._follow_up(records)
-                records = []
         await self._follow_up(records)
         self._due_changed.set()
         self.news.set()
@@ -108,7 +105,7 @@ class Fold:
             asyncio.get_running_loop().call_soon(self._store_soon)
 
     async def _follow_up(self, records: list[tuple[int, Record]]) -> None:
-        if self._service.after_fold is None or not records:
+        if self._service.after_fold is None:
             return
         while True:
             try:

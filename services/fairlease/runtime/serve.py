@@ -23,7 +23,7 @@ from fairlease.runtime.bus import Bus, Message
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.deciding import Deciding
 from fairlease.runtime.edge import read_timer
-from fairlease.runtime.errors import EXIT_INVARIANT, BusAway, LogDamaged, OutcomeUnknown, ShellError
+from fairlease.runtime.errors import EXIT_INVARIANT, BusAway, InvariantBroken, LogDamaged, OutcomeUnknown, ShellError
 from fairlease.runtime.folding import Fold
 from fairlease.runtime.inbox import Pending
 from fairlease.runtime.log import LogClient
@@ -91,8 +91,6 @@ class Process:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._until_stopped())
-                for task in service.background:
-                    group.create_task(task())
                 await self._serve(service, group)
         except* _Stopped:
             log.info("stopping", extra={"position": self.fold.follower.position if self._fold else 0})
@@ -117,8 +115,6 @@ class Process:
             reports_stream = self.subjects.reports_stream
             self._deciding = Deciding(service, fold, self._pending, writer, timers, reports_stream=reports_stream)
             fold.listen(self._deciding.folded)
-        if service.before_fold is not None:
-            await _persist(service.before_fold)
         if service.prepare is not None:
             await _persist(service.prepare)
         tail = await _persist(writer.tail)
@@ -245,6 +241,7 @@ class _Stopped(Exception):
 async def serve(settings: Settings, define: Define) -> int:
     """Runs the service in this process until SIGTERM or SIGINT; returns the exit code, and has said why."""
     telemetry.configure(settings.service, settings.replica)
+    code = 0
     try:
         process = Process(settings, define)
         loop = asyncio.get_running_loop()
@@ -254,11 +251,11 @@ async def serve(settings: Settings, define: Define) -> int:
     except* ShellError as group:
         error = _first(group)
         log.error("%s", error)  # noqa: TRY400 - its text is for people; a trace would hide it
-        return error.exit_code if isinstance(error, ShellError) else EXIT_INVARIANT
+        code = error.exit_code if isinstance(error, ShellError) else EXIT_INVARIANT
     except* Exception:
         log.exception("our own code is wrong; the log was kept as it is")
-        return EXIT_INVARIANT
-    return 0
+        code = EXIT_INVARIANT
+    return code
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -4,9 +4,9 @@ A service is data: its rule, which messages it reads and how, what follows a fol
 function of the `Shell`, so that its edge and its hooks can reach the bus, and core never does.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from nats.aio.client import Client
 
@@ -50,9 +50,7 @@ class Service:
     `BusAway`, and is then called again. `after_fold` gets each folded list of (position, record) with
     the world after the last of them, also while the log is read at the start (`Shell.is_ready` is
     false then); it is called again with the same list when the bus was away, so it must bear
-    repeats. With `follows_each` every list holds one record. `before_fold` is done before the first;
-    `background` runs beside, from the connection to the end, and must not return.
-    `needs_fresh_time` makes no decision older than a second by the bus's clock.
+    repeats. `needs_fresh_time` makes no decision older than a second by the bus's clock.
     `prepare` is awaited before the first record is folded; `on_record` is called with each record and
     the world right after it, and may not wait; `tasks` run for ever from when the service is ready.
     `gather_ms` is how long a busy service waits for more messages before it writes the next record.
@@ -68,9 +66,6 @@ class Service:
     on_record: OnRecord | None = None
     after_fold: AfterFold | None = None
     tasks: tuple[Task, ...] = ()
-    follows_each: bool = False
-    before_fold: Callable[[], Awaitable[None]] | None = None
-    background: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
     questions: Mapping[str, Handler] = field(default_factory=dict)
     needs_fresh_time: bool = False
     gather_ms: int = 0
