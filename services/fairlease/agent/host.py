@@ -86,9 +86,7 @@ class Host:
         self.outbox.put("host-up", canonical(up), lambda: None)
         self._runs.open()
         self._is_open = True
-        for _, attempt, kind in sorted(self._unheard()):
-            run = self._runs.get(attempt)
-            assert run is not None
+        for run, kind in self._unheard():
             self._say(run, kind)
 
     def close(self) -> None:
@@ -237,14 +235,19 @@ class Host:
             self._say(run, "run-gone")
             asyncio.get_running_loop().call_soon(self._agree)
 
-    def _unheard(self) -> list[tuple[int, AttemptId, str]]:
-        """(when, run, kind) of what an earlier agent of this host may not have got across."""
+    def _unheard(self) -> list[tuple[Run, str]]:
+        """What an earlier agent of this host may not have got across, in the order in which it happened.
+
+        Clocks of file systems tick slowly, so a run that was short started and ended in one tick.
+        """
         unheard = []
         for run in self._runs.all():
-            for kind, is_so in (("run-started", run.is_started), ("run-gone", run.gone is not None)):
+            for step, (kind, name) in enumerate(_FILES.items()):
+                is_so = run.is_started if kind == "run-started" else run.gone is not None
                 if is_so and not run.directory.is_acked(kind):
-                    unheard.append((run.directory.written_ns(_FILES[kind]), run.attempt, kind))
-        return unheard
+                    unheard.append((run.directory.written_ns(name), run.attempt, step, run, kind))
+        unheard.sort(key=lambda item: item[:3])
+        return [(run, kind) for *_, run, kind in unheard]
 
     def _say(self, run: Run, kind: str) -> None:
         """Hands a report to the outbox, unless the bus has it or it is on its way."""

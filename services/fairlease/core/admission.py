@@ -35,6 +35,8 @@ from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 
 MAX_DUTIES_PER_RECORD = 200
+EXIT_CODES = range(-(1 << 31), 1 << 32)
+"""What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
 
 
 class Stage:
@@ -191,7 +193,8 @@ def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
     job, attempt = found
     if any(part.host == host for part in attempt.gone):
         return
-    job = stage.emit(job, PartGone(attempt=attempt.id, host=host, end=said.end, exit_code=said.exit_code))
+    exit_code = said.exit_code if said.exit_code in EXIT_CODES else None
+    job = stage.emit(job, PartGone(attempt=attempt.id, host=host, end=said.end, exit_code=exit_code))
     attempt = job.attempts[-1]
     if len(attempt.gone) == len(attempt.parts):
         _end(stage, job, attempt)
@@ -262,7 +265,8 @@ def _duties(stage: Stage) -> None:
         if job is None:
             continue
         if job.phase is Phase.BACKOFF:
-            _end_backoff(stage, job)
-            stage.emit(job, JobReleased(job=job.id))
+            if job.backoff_until_ms <= stage.now_ms:  # it may have begun in this record, where its time-out was due
+                _end_backoff(stage, job)
+                stage.emit(job, JobReleased(job=job.id))
         elif job.live is not None and job.live.ending is None:
             stage.emit(job, AttemptEnding(attempt=job.live.id, end=End.TIMED_OUT, grace_ms=job.request.grace_ms))

@@ -4,6 +4,7 @@ Text is rendered from the answer itself and nothing else: every number and name 
 record. English and Chinese share one table of sentences.
 """
 
+from string import Formatter
 from typing import Final
 
 import msgspec
@@ -108,14 +109,15 @@ def _open_reasons(world: World, job: Job) -> list[OpenReason]:
 
 
 def _reason(found: OpenReason) -> WhyReason:
-    evidence = {key: value for key, value in msgspec.structs.asdict(found.evidence).items() if value not in (0, "")}
+    """A reason with the numbers that its sentence tells: those that make this reason and no other."""
+    told = {name for _, name, _, _ in Formatter().parse(REASONS[found.code]["en"]) if name}
+    evidence = {key: value for key, value in msgspec.structs.asdict(found.evidence).items() if key in told}
     until_ms = found.since_ms + found.evidence.for_ms if found.evidence.for_ms else None
-    full = msgspec.structs.asdict(found.evidence) if found.code is not Reason.RETRY_BACKOFF else evidence
     return WhyReason(
         code=str(found.code),
         since_ms=found.since_ms,
         until_ms=until_ms,
-        evidence=full,
+        evidence=evidence,
         positions=(found.began.position,),
     )
 

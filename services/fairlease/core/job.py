@@ -183,14 +183,17 @@ def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
 
 
 def stop(job: Job, end: End, grace_ms: int, at_ms: int, claim: JobId = "") -> Job:
-    """The job with its live attempt asked to stop; the first ask's instant and grace stand."""
+    """The job with its live attempt asked to stop; the first ask stands, its end too unless this is a cancel.
+
+    An eviction decided before a cancel or a failure was known comes after it in the log (log.md L3).
+    """
     attempt = job.live
     if attempt is None:
         return job
     first = attempt.ending is None
     stopping = replace(
         attempt,
-        ending=end,
+        ending=end if first or end is End.CANCELLED else attempt.ending,
         ending_ms=at_ms if first else attempt.ending_ms,
         grace_ms=grace_ms if first else attempt.grace_ms,
         stop_for=claim or attempt.stop_for,

@@ -110,7 +110,7 @@ class World:
         self.lane: dict[AttemptId, int] = {}
         self.held_gpus: dict[str, int] = {}
         self._dues: list[tuple[int, str]] = []
-        for job in self._s.jobs.values():
+        for job in sorted(self._s.jobs.values(), key=_index_order):
             self._index(job)
         heapify(self._dues)
         self.fleet.recount()
@@ -330,7 +330,7 @@ class World:
         attempt = job.attempts[-1]
         self._occupy(job, attempt)
         self._s.reservations.pop(event.job, None)
-        if not job.is_idle_work:
+        if not job.is_idle_work and not attempt.is_stillborn:
             self._hold(job, attempt, attempt.gpus, now_ms)
         self._touch(attempt)
         self._arm(job)
@@ -368,7 +368,7 @@ class World:
             index.pop(over.id, None)
         self.fleet.release(over.parts, over.id, now_ms, forget_before_ms=self._forget_before_ms())
         is_budgeted = not job.is_idle_work
-        if is_budgeted:
+        if is_budgeted and not over.is_stillborn:
             self._hold(job, over, -over.gpus, now_ms)
         held_gpu_ms = 0 if over.is_stillborn else over.held_gpu_ms(now_ms)
         self._s.uncharged[over.id] = Uncharged(job.budget, over.pool, held_gpu_ms, is_budgeted, address)
@@ -450,6 +450,11 @@ class World:
 
 
 NEVER_MS = 1 << 62
+
+
+def _index_order(job: lives.Job) -> Address:
+    """The order in which a fold fills its indexes: live attempts by their grants."""
+    return job.live.token if job.live is not None else job.admitted
 
 
 def _due_ms(job: lives.Job) -> int | None:

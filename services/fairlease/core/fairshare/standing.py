@@ -35,7 +35,7 @@ def promised_gpu_ms(world: World, now_ms: int) -> dict[tuple[BudgetId, PoolId], 
     for job_id in world.live.values():
         job = world.jobs[job_id]
         attempt = job.live
-        if attempt is None or job.is_idle_work:
+        if attempt is None or attempt.is_stillborn or job.is_idle_work:
             continue
         rest = attempt.unspent_window_gpu_ms(now_ms)
         if rest:
