@@ -73,10 +73,10 @@ def visible(gpus: Iterable[GpuUuid]) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": joined, "NVIDIA_VISIBLE_DEVICES": joined}
 
 
-def simulated(cluster: str, first_host: int = 1) -> tuple[SimulatedDevices, ...]:
-    """The hosts of a cluster written `4x8`: four of eight GPUs, numbered from `first_host` on.
+def simulated(cluster: str, first: int = 1) -> tuple[SimulatedDevices, ...]:
+    """The hosts of a cluster written `4x8`: four of eight GPUs. ValueError, with the way out, for anything else.
 
-    ValueError, with the way out, for anything else.
+    `first` is the number of the first of them, so that several agents can share a cluster.
     """
     found = _CLUSTER.fullmatch(cluster)
     hosts, gpus = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -85,4 +85,4 @@ def simulated(cluster: str, first_host: int = 1) -> tuple[SimulatedDevices, ...]
             f"{cluster[:40]!r} is not a simulated cluster: write HOSTSxGPUS, for example 4x8, "
             f"at most {MAX_SIMULATED_HOSTS} hosts of {MAX_SIMULATED_GPUS} GPUs"
         )
-    return tuple(SimulatedDevices(number, gpus) for number in range(first_host, first_host + hosts))
+    return tuple(SimulatedDevices(number, gpus) for number in range(first, first + hosts))

@@ -18,7 +18,7 @@ Publish = Callable[[str, bytes], Awaitable[None]]
 """Stores a report of a kind; returns when the bus has acknowledged it, BusAway when that is not known."""
 
 _PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 0.25
 
 
 class Outbox:

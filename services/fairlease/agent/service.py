@@ -95,9 +95,19 @@ class Link:
         if self.connection is None or not self.connection.is_connected:
             raise BusAway(f"{subject}: not connected")
         try:
-            return await self.connection.request(subject, body, timeout=_ANSWER_S)
+            reply = await self.connection.request(subject, body, timeout=_ANSWER_S)
         except (nats.errors.Error, OSError) as error:
+            _heed_cancellation()
             raise BusAway(f"{subject}: {type(error).__name__}: {error}") from error
+        _heed_cancellation()
+        return reply
+
+
+def _heed_cancellation() -> None:
+    """Ends a task that was cancelled while the client waited with `wait_for`, which may swallow that (Python 3.11)."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def serve(
@@ -134,15 +144,23 @@ async def serve(
             work.append(group.create_task(_follow(settings, link, served)))
             await stop.wait()
         finally:
-            for task in work:
-                task.cancel()
+            await _end(work)
             for host in served:
                 host.close()
             if link.connection is not None:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(link.connection.close(), _GOODBYE_S)
+                    async with asyncio.timeout(_GOODBYE_S):
+                        await link.connection.close()
             for lock in locks:
                 os.close(lock)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancels until all have ended: one cancellation may be lost inside the bus client."""
+    while any(not task.done() for task in tasks):
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=_AGAIN_S)
 
 
 def _stopped_by_signal() -> asyncio.Event:
@@ -197,7 +215,8 @@ async def _follow(settings: Settings, link: Link, hosts: list[Host]) -> None:
                 if data is not None:
                     _obey(host, data)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(news.wait(), _REFRESH_S if is_complete else _AGAIN_S)
+            async with asyncio.timeout(_REFRESH_S if is_complete else _AGAIN_S):
+                await news.wait()
 
 
 async def _on_order(host: Host, message: Msg) -> None:

@@ -84,7 +84,8 @@ class Link:
                 AWAY, f"the reply to `{question}` is not understood: {error}", way_out="run the version the cell runs"
             ) from error
         if isinstance(view, Trouble):
-            raise CommandError(FAILED, view.text, facts={"trouble": view.code})
+            way_out = "run the version the cell runs" if view.code in ("bad-question", "unknown-question") else ""
+            raise CommandError(FAILED, view.text, way_out=way_out, facts={"trouble": view.code})
         return Answer(raw, view)
 
     async def request(self, service: str, question: str, body: dict[str, Any]) -> bytes:
@@ -213,10 +214,20 @@ def _check_address(url: str) -> None:
 @asynccontextmanager
 async def linked(args: argparse.Namespace) -> AsyncIterator[Link]:
     """A link for the duration of one command; CommandError 69 when no bus is known or it does not answer."""
-    # What the client would log is said by the errors raised here, in better words.
-    logging.getLogger("fairlease").addHandler(logging.NullHandler())
-    logging.getLogger("fairlease").propagate = False
     account = account_of(args)
+    # What the client would log is said by the errors raised here, in better words.
+    logger = logging.getLogger("fairlease")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        async with _connected(account) as link:
+            yield link
+    finally:
+        logger.setLevel(level)
+
+
+@asynccontextmanager
+async def _connected(account: str) -> AsyncIterator[Link]:
     try:
         settings = read_settings()
         _check_address(settings.bus_url())

@@ -4,21 +4,28 @@ Nothing is imported here that a command might not need. An exception that is not
 mistake of ours and is shown whole.
 """
 
+import gc
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from typing import Final
 
 from fairlease.cli.exits import BROKEN_PIPE, INTERRUPTED, CommandError
 from fairlease.cli.output import report, wants_data
 from fairlease.cli.parser import parse
 from fairlease.cli.verbs import build
 
+_GARBAGE_THRESHOLD: Final = 50_000
+"""Objects made before the collector looks: what is imported is no garbage, and not looking saves a tenth of a start."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of these words (of the process, when absent); the exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
+    if argv is None:
+        gc.set_threshold(_GARBAGE_THRESHOLD)
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal that cannot show a letter shows its code; an answer is not lost over it.
         sys.stdout.reconfigure(errors="backslashreplace")

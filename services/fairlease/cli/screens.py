@@ -188,7 +188,8 @@ def _shares(view: SharesView, style: Style, *, is_quiet: bool) -> str:
         )
         for row in view.rows
     )
-    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet)
+    lead = "" if view.rows else "no budgets yet, `fairlease budget set NAME --weight 1` makes one; "
+    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
 
 
 def _hosts(view: HostsView, style: Style, *, is_quiet: bool) -> str:

@@ -193,7 +193,7 @@ def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
     job, attempt = found
     if any(part.host == host for part in attempt.gone):
         return
-    exit_code = said.exit_code if said.exit_code in EXIT_CODES else None
+    exit_code = said.exit_code if said.exit_code is not None and said.exit_code in EXIT_CODES else None
     job = stage.emit(job, PartGone(attempt=attempt.id, host=host, end=said.end, exit_code=exit_code))
     attempt = job.attempts[-1]
     if len(attempt.gone) == len(attempt.parts):

@@ -195,8 +195,10 @@ def _policy_problem(policy: Policy) -> Problem | None:
     if policy.max_grants_per_cycle > 500 or policy.max_classes_per_pool > 256:
         return Problem(field="policy.max_…", rule="L2", limit="500 grants, 256 classes: one record of 256 KiB")
     ups = [bound.up_to_gpus for bound in policy.window_bounds]
-    if not ups or ups != sorted(set(ups)) or any(b.shortest_ms > b.longest_ms for b in policy.window_bounds):
-        return Problem(field="policy.window_bounds", rule="1.4", limit="rising up_to_gpus, shortest <= longest")
+    is_rising = bool(ups) and ups == sorted(set(ups)) and ups[0] >= 1 and ups[-1] <= 10**12
+    if not is_rising or not all(0 <= b.shortest_ms <= b.longest_ms <= 10**12 for b in policy.window_bounds):
+        limit = "rising up_to_gpus from 1 on, 0 <= shortest <= longest, to 10^12"
+        return Problem(field="policy.window_bounds", rule="1.4", limit=limit)
     return None
 
 

@@ -4,7 +4,6 @@ Text is rendered from the answer itself and nothing else: every number and name 
 record. English and Chinese share one table of sentences.
 """
 
-from string import Formatter
 from typing import Final
 
 import msgspec
@@ -110,8 +109,8 @@ def _open_reasons(world: World, job: Job) -> list[OpenReason]:
 
 def _reason(found: OpenReason) -> WhyReason:
     """A reason with the numbers that its sentence tells: those that make this reason and no other."""
-    told = {name for _, name, _, _ in Formatter().parse(REASONS[found.code]["en"]) if name}
-    evidence = {key: value for key, value in msgspec.structs.asdict(found.evidence).items() if key in told}
+    sentence = REASONS[found.code]["en"]
+    evidence = {k: v for k, v in msgspec.structs.asdict(found.evidence).items() if "{" + k + "}" in sentence}
     until_ms = found.since_ms + found.evidence.for_ms if found.evidence.for_ms else None
     return WhyReason(
         code=str(found.code),

@@ -43,7 +43,8 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer) -> list[Ev
             event = hosts.register(host, answer, answer.said, is_busy=is_busy)
             events: list[Event] = [] if event is None else [event]
             held = host is not None and any(hold.kind == CHANGED_DEVICES for hold in host.holds)
-            if isinstance(event, HostRegistered) and held and not is_busy:
+            is_as_registered = isinstance(event, HostRegistered) or (host and host.inventory == answer.said.inventory)
+            if held and is_as_registered:
                 events.append(HostHoldCleared(host=answer.who, owner=HEALTH, kind=CHANGED_DEVICES))
             return events
         case CordonHost() | ReturnHost():

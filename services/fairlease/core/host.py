@@ -63,12 +63,12 @@ def register(host: Host | None, answer: Answer, said: HostUp, *, is_busy: bool) 
     their old places. It is held until that work is gone, and registers at the next report.
     """
     who = answer.who
-    if not is_name(who) or not 1 <= len(said.inventory.gpus) <= 16 or not is_name(said.inventory.pool):
+    if not is_name(who) or not _is_sound(said.inventory):
         return CommandRefused(
             account=who[:63],
             verb="host-up",
             seq=answer.seq,
-            problems=(Problem(field="inventory", rule="1.3", limit="1-16 GPUs, pool of a-z 0-9 -"),),
+            problems=(Problem(field="inventory", rule="1.3", limit="1-16 different GPUs, pool of a-z 0-9 -"),),
         )
     if host is not None and (host.incarnation, host.inventory) == (said.incarnation, said.inventory):
         return None
@@ -77,6 +77,13 @@ def register(host: Host | None, answer: Answer, said: HostUp, *, is_busy: bool) 
             return None
         return HostHeld(host=who, owner=HEALTH, kind=CHANGED_DEVICES, reason="devices changed under running work")
     return HostRegistered(host=who, incarnation=said.incarnation, inventory=said.inventory)
+
+
+def _is_sound(inventory: Inventory) -> bool:
+    """Whether a host can be this: a pool, 1 to 16 different GPUs, and sizes that a snapshot can hold."""
+    sizes = (inventory.memory_mib, inventory.cpu_cores, inventory.host_memory_mib)
+    is_measured = all(0 <= size <= 10**12 for size in sizes)
+    return is_name(inventory.pool) and 1 <= len(set(inventory.gpus)) == len(inventory.gpus) <= 16 and is_measured
 
 
 def command(host: Host | None, answer: Answer, said: CordonHost | ReturnHost) -> Event | None:

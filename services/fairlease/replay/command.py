@@ -83,7 +83,8 @@ class _Lines:
         self.position = 0
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        for self.position, line in enumerate(self._log, start=1):
+        for line in self._log:
+            self.position += 1
             yield self.position, line.rstrip(b"\n")
 
 

@@ -174,7 +174,8 @@ class Follower:
         self._arrived.clear()
         self._wake.clear()
         last = await self._checked_tail()
-        expected = self.position if self.head else self.position + 1
+        first_new = self.position + 1
+        expected = self.position if self.head else first_new
         self._inbox = self._client.new_inbox()
         subscription = await self._client.subscribe(
             self._inbox, cb=self._on_message, pending_msgs_limit=0, pending_bytes_limit=0
@@ -182,7 +183,6 @@ class Follower:
         try:
             await self._make_consumer(expected)
             await self._ask()
-            is_first = True
             while not self._is_stale:
                 try:
                     await asyncio.wait_for(self._wake.wait(), _SILENCE_S)
@@ -194,8 +194,7 @@ class Follower:
                     raise LogDamaged(f"{self._stream}: has {last} records and hands out none from {expected} on")
                 if not self._arrived:
                     continue
-                batch, is_whole = self._entries(expected, is_first=is_first)
-                is_first = False
+                batch, is_whole = self._entries(expected, first_new)
                 if batch:
                     expected = batch[-1][0] + 1
                     await self._deliver(batch)
@@ -265,8 +264,11 @@ class Follower:
                 self._is_stale = True
         self._wake.set()
 
-    def _entries(self, expected: int, *, is_first: bool) -> tuple[list[Entry], bool]:
-        """What arrived, as entries from `expected` on without a gap; and whether that was all of it."""
+    def _entries(self, expected: int, first_new: int) -> tuple[list[Entry], bool]:
+        """What arrived, as entries from `expected` on without a gap; and whether that was all of it.
+
+        LogDamaged when this consumer, which is fresh, does not hand out even the `first_new` record.
+        """
         arrived, self._arrived = self._arrived, []
         batch: list[Entry] = []
         for message in arrived:
@@ -274,7 +276,7 @@ class Follower:
             at = 5 if len(tokens) == 9 else 7  # the bus's own format, without and with a domain
             position = int(tokens[at])
             if position != expected:
-                if is_first and not batch:
+                if expected <= first_new:
                     raise LogDamaged(f"{self._stream}: asked for record {expected}, got {position}; restore the log")
                 return batch, False
             batch.append((position, int(tokens[at + 2]) // 1_000_000, message.subject, message.data))

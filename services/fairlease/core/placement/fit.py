@@ -40,6 +40,7 @@ class Room:
         self.block: dict[HostId, str] = {}
         self.held_out: list[HostId] = []
         self._by_free: dict[int, list[HostId]] = {}
+        self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
         self._keeping: dict[JobId, tuple[HostId, ...]] = {}
         for reservation in world.reservations.values():
@@ -78,6 +79,7 @@ class Room:
 
     def take(self, parts: Iterable[Part]) -> None:
         """The parts are granted."""
+        self._verdicts.clear()
         for part in parts:
             self._unlist(part.host)
             taken = set(part.gpus)
@@ -86,6 +88,7 @@ class Room:
 
     def close(self, hosts: Iterable[HostId]) -> None:
         """Nobody gets anything on these hosts for the rest of this step."""
+        self._verdicts.clear()
         for host in hosts:
             self._unlist(host)
             self._kept[host] = ""
@@ -96,6 +99,14 @@ class Room:
 
     def verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
         """Why the gang does not fit here, with the numbers (decisions.md 9.1)."""
+        if job in self._keeping:
+            return self._verdict(shape, job)
+        found = self._verdicts.get(shape)
+        if found is None:
+            found = self._verdicts[shape] = self._verdict(shape, job)
+        return found
+
+    def _verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
         fitting = [h for h, size in self.size.items() if _takes(size, shape)]
         open_free = [len(self.free[h]) for h in self.free if self.is_open(h)]
         whole = sum(1 for h in self.free if self.is_open(h) and len(self.free[h]) == self.size[h])

@@ -13,7 +13,7 @@ from fairlease.core.fairshare.next_pick import Pick, Picker
 from fairlease.core.job import Phase
 from fairlease.core.line import class_key
 from fairlease.core.placement.fit import Room, Shape
-from fairlease.core.preemption.victims import plan_eviction
+from fairlease.core.preemption.victims import Evictable
 from fairlease.core.world import RANKED, World
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, GangGranted, Licence, Part, PoolRank
 from fairlease_schemas.envelope import Address, Answer, Event
@@ -32,7 +32,6 @@ class Placed(msgspec.Struct):
     verdicts: Verdicts = {}
     looked_at: set[str] = set()
     taken: set[JobId] = set()
-    victims: set[str] = set()
     leaves_with_claim: set[BudgetId] = set()
     lane_gpus: int = 0
     lane_people: dict[AccountId, int] = {}
@@ -67,6 +66,7 @@ def place(world: World, policy: Policy, ranked: CycleRanked, now_ms: int) -> Pla
 
 def _place_pool(world: World, policy: Policy, rank: PoolRank, placed: Placed, now_ms: int) -> None:
     room = Room(world, rank.pool, now_ms)
+    evictable = Evictable(world, rank.pool, now_ms)
     picker = Picker(rank, lambda key: _members(world, key))
     lane_limit = max(max(room.size.values(), default=0), rank.schedulable_gpus * policy.debug_permille // 1000)
     while (pick := picker.next()) is not None:
@@ -84,7 +84,7 @@ def _place_pool(world: World, policy: Policy, rank: PoolRank, placed: Placed, no
         shape = Shape(pick.of.hosts, pick.of.gpus_per_host)
         parts = room.find(shape, pick.job)
         if parts is None:
-            _block(world, room, placed, pick, now_ms)
+            _block(world, room, evictable, placed, pick)
             picker.blocked()
             continue
         if len(placed.grants) == policy.max_grants_per_cycle:
@@ -129,7 +129,7 @@ def _grant(world: World, placed: Placed, pick: Pick, pool: str, parts: tuple[Par
     )
 
 
-def _block(world: World, room: Room, placed: Placed, pick: Pick, now_ms: int) -> None:
+def _block(world: World, room: Room, evictable: Evictable, placed: Placed, pick: Pick) -> None:
     """The pick does not fit: say why, and let it claim what it may evict."""
     shape = Shape(pick.of.hosts, pick.of.gpus_per_host)
     placed.verdicts[pick.of.key] = room.verdict(shape, pick.job)
@@ -138,13 +138,13 @@ def _block(world: World, room: Room, placed: Placed, pick: Pick, now_ms: int) ->
         return
     if any(claim.job == pick.job for claim in placed.claims):
         return
-    plan = plan_eviction(world, room, shape, now_ms, spared=placed.victims)
+    plan = evictable.plan(room, shape)
     if plan is None:
         return
     if placed.claims:
         placed.leaves_with_claim.add(pick.of.budget)
     placed.claims.append(Claim(job=pick.job, pool=room.pool, key=pick.of.key, licence=pick.licence))
-    placed.victims.update(victim.attempt for victim in plan.victims)
+    evictable.spend(plan)
     room.close(plan.hosts)
 
 

@@ -7,10 +7,11 @@ the world moved, and dropped when it no longer holds. Freed hosts are kept for t
 from fairlease.core.decision import Decision, decision_ms
 from fairlease.core.job import Phase
 from fairlease.core.placement.fit import Room, Shape
-from fairlease.core.preemption.victims import Plan, plan_eviction
+from fairlease.core.preemption.victims import Evictable, Plan
 from fairlease.core.world import PLACED, World
 from fairlease_schemas.cycle import Claim, CycleClosed, EvictionOrdered, ReservationEnded, ReservationMade
 from fairlease_schemas.envelope import Answer, Event
+from fairlease_schemas.ids import PoolId
 from fairlease_schemas.policy import Policy
 
 
@@ -21,14 +22,15 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         return None
     now_ms = decision_ms(world, answers)
     events: list[Event] = _stale_reservations(world, now_ms)
-    rooms: dict[str, Room] = {}
-    spared: set[str] = set()
+    views: dict[PoolId, tuple[Room, Evictable]] = {}
     for claim in placed.claims:
-        room = rooms.setdefault(claim.pool, Room(world, claim.pool, now_ms))
-        plan = _plan(world, room, claim, now_ms, spared)
+        if claim.pool not in views:
+            views[claim.pool] = (Room(world, claim.pool, now_ms), Evictable(world, claim.pool, now_ms))
+        room, evictable = views[claim.pool]
+        plan = _plan(world, room, evictable, claim)
         if plan is not None:
             events.extend(_carry_out(policy, claim, plan))
-            spared.update(victim.attempt for victim in plan.victims)
+            evictable.spend(plan)
             room.close(plan.hosts)
     causes = {world.cycle.address, *(world.jobs[claim.job].admitted for claim in placed.claims)}
     return Decision(
@@ -51,7 +53,7 @@ def _stale_reservations(world: World, now_ms: int) -> list[Event]:
     return ended
 
 
-def _plan(world: World, room: Room, claim: Claim, now_ms: int, spared: set[str]) -> Plan | None:
+def _plan(world: World, room: Room, evictable: Evictable, claim: Claim) -> Plan | None:
     """The claim's plan as things stand now; None when it no longer waits, needs none, or cannot."""
     job = world.jobs[claim.job]
     if job.phase is not Phase.WAITING or job.id in world.reservations:
@@ -59,7 +61,7 @@ def _plan(world: World, room: Room, claim: Claim, now_ms: int, spared: set[str])
     shape = Shape(job.request.hosts, job.request.gpus_per_host)
     if room.find(shape, job.id) is not None:
         return None
-    return plan_eviction(world, room, shape, now_ms, spared)
+    return evictable.plan(room, shape)
 
 
 def _carry_out(policy: Policy, claim: Claim, plan: Plan) -> list[Event]:

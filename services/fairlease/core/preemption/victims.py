@@ -5,14 +5,12 @@ attempts that free the most for the least are taken, then the set over all chose
 a victim whose GPUs turn out not to be needed stays. Placement closes hosts with the same function.
 """
 
-from collections.abc import Set as AbstractSet
-
 import msgspec
 
-from fairlease.core.job import Attempt
+from fairlease.core.job import Attempt, Job
 from fairlease.core.placement.fit import Room, Shape
 from fairlease.core.world import World
-from fairlease_schemas.ids import AttemptId, HostId, JobId
+from fairlease_schemas.ids import AttemptId, HostId, JobId, PoolId
 
 
 class Victim(msgspec.Struct, frozen=True):
@@ -40,73 +38,86 @@ def victim_order(victim: Victim) -> tuple[int, AttemptId]:
     return (victim.lost_gpu_ms, victim.attempt)
 
 
-def plan_eviction(world: World, room: Room, shape: Shape, now_ms: int, spared: AbstractSet[AttemptId]) -> Plan | None:
-    """The cheapest trimmed set of idle attempts whose leaving places the gang, or None.
+class Evictable:
+    """The idle attempts of a pool that may be asked to leave, by host; made once for a step.
 
-    `spared` attempts are spoken for already. Nobody who is stopping is asked twice. Hosts are
-    compared by what must be lost there, then by id; for a gang, within one block when one suffices.
+    Room only shrinks while a step goes on, so a shape that had no plan has none later in the step.
     """
-    costs: dict[HostId, list[Victim]] = {}
-    for host in room.free:
-        if room.is_open(host) and (shape.hosts == 1 or room.size[host] == shape.gpus_per_host):
-            asked = _cheapest_on(world, room, host, shape.gpus_per_host, now_ms, spared)
-            if asked is not None:
-                costs[host] = asked
-    if len(costs) < shape.hosts:
-        return None
-    by_cost = sorted(costs, key=lambda h: (sum(v.lost_gpu_ms for v in costs[h]), len(costs[h]), h))
-    if shape.hosts > 1:
-        by_cost = room.by_block(by_cost, shape.hosts)
-    hosts = tuple(sorted(by_cost[: shape.hosts]))
-    victims = {v.attempt: v for host in hosts for v in costs[host]}
-    trimmed = _trim(world, room, shape, hosts, victims)
-    return Plan(hosts, tuple(sorted(trimmed, key=victim_order))) if trimmed else None
+
+    def __init__(self, world: World, pool: PoolId, now_ms: int) -> None:
+        self._on: dict[HostId, list[Victim]] = {}
+        self._gpus: dict[tuple[AttemptId, HostId], int] = {}
+        self._hopeless: set[Shape] = set()
+        for name in world.live.values():
+            job = world.jobs[name]
+            attempt = job.live
+            if attempt is None or attempt.pool != pool or not _may_be_asked(job, attempt):
+                continue
+            victim = Victim(attempt.id, job.id, attempt.held_gpu_ms(now_ms), job.request.grace_ms)
+            for part in attempt.parts:
+                self._on.setdefault(part.host, []).append(victim)
+                self._gpus[attempt.id, part.host] = len(part.gpus)
+        for victims in self._on.values():
+            victims.sort(key=victim_order)
+
+    def spend(self, plan: Plan) -> None:
+        """The plan's victims are spoken for: nobody is asked twice."""
+        gone = {victim.attempt for victim in plan.victims}
+        self._on = {host: [v for v in victims if v.attempt not in gone] for host, victims in self._on.items()}
+
+    def plan(self, room: Room, shape: Shape) -> Plan | None:
+        """The cheapest trimmed set of idle attempts whose leaving places the gang, or None.
+
+        Hosts are compared by what must be lost there, then by how many are asked, then by id; a
+        gang is kept within one block when one suffices.
+        """
+        if not self._on or shape in self._hopeless:
+            return None
+        costs: dict[HostId, list[Victim]] = {}
+        for host in room.free:
+            if room.is_open(host) and (shape.hosts == 1 or room.size[host] == shape.gpus_per_host):
+                asked = self._cheapest_on(room, host, shape.gpus_per_host)
+                if asked is not None:
+                    costs[host] = asked
+        plan = self._cheapest(room, shape, costs) if len(costs) >= shape.hosts else None
+        if plan is None:
+            self._hopeless.add(shape)
+        return plan
+
+    def _cheapest(self, room: Room, shape: Shape, costs: dict[HostId, list[Victim]]) -> Plan | None:
+        by_cost = sorted(costs, key=lambda h: (sum(v.lost_gpu_ms for v in costs[h]), len(costs[h]), h))
+        if shape.hosts > 1:
+            by_cost = room.by_block(by_cost, shape.hosts)
+        hosts = tuple(sorted(by_cost[: shape.hosts]))
+        victims = {v.attempt: v for host in hosts for v in costs[host]}
+        trimmed = self._trim(room, shape, hosts, victims)
+        return Plan(hosts, tuple(sorted(trimmed, key=victim_order))) if trimmed else None
+
+    def _cheapest_on(self, room: Room, host: HostId, gpus: int) -> list[Victim] | None:
+        """The fewest cheap idle attempts whose leaving frees `gpus` on the host; None when that cannot be."""
+        free = len(room.free[host])
+        chosen: list[Victim] = []
+        for victim in self._on.get(host, ()):
+            if free >= gpus:
+                break
+            chosen.append(victim)
+            free += self._gpus[victim.attempt, host]
+        return chosen if free >= gpus else None
+
+    def _trim(
+        self, room: Room, shape: Shape, hosts: tuple[HostId, ...], victims: dict[AttemptId, Victim]
+    ) -> list[Victim]:
+        """The victims without those that are not needed: the dearest are spared first."""
+        freed = {h: len(room.free[h]) + sum(self._gpus.get((v, h), 0) for v in victims) for h in hosts}
+        kept = dict(victims)
+        for victim in sorted(victims.values(), key=victim_order, reverse=True):
+            less = {h: freed[h] - self._gpus.get((victim.attempt, h), 0) for h in hosts}
+            if all(gpus >= shape.gpus_per_host for gpus in less.values()):
+                del kept[victim.attempt]
+                freed = less
+        return list(kept.values())
 
 
-def _cheapest_on(
-    world: World, room: Room, host: HostId, gpus: int, now_ms: int, spared: AbstractSet[AttemptId]
-) -> list[Victim] | None:
-    """The fewest cheap idle attempts whose leaving frees `gpus` on the host; None when that cannot be."""
-    free = len(room.free[host])
-    if free >= gpus:
-        return []
-    candidates = sorted(
-        (v for a in world.fleet.attempts_on(host) if a not in spared and (v := _victim(world, a, now_ms)) is not None),
-        key=victim_order,
-    )
-    chosen: list[Victim] = []
-    for victim in candidates:
-        chosen.append(victim)
-        free += _gpus_on(world, victim.attempt, host)
-        if free >= gpus:
-            return chosen
-    return None
-
-
-def _victim(world: World, attempt_id: AttemptId, now_ms: int) -> Victim | None:
-    """The attempt as a victim, when it is idle work that nobody has asked to leave."""
-    found = world.attempt(attempt_id)
-    if found is None:
-        return None
-    job, attempt = found
-    if not job.is_idle_work or attempt.ending is not None or attempt.is_stillborn:
-        return None
-    return Victim(attempt.id, job.id, attempt.held_gpu_ms(now_ms), job.request.grace_ms)
-
-
-def _trim(
-    world: World, room: Room, shape: Shape, hosts: tuple[HostId, ...], victims: dict[AttemptId, Victim]
-) -> list[Victim]:
-    """The victims without those that are not needed: the dearest are spared first."""
-    kept = dict(victims)
-    for victim in sorted(victims.values(), key=victim_order, reverse=True):
-        rest = [v for v in kept if v != victim.attempt]
-        if all(len(room.free[h]) + sum(_gpus_on(world, v, h) for v in rest) >= shape.gpus_per_host for h in hosts):
-            del kept[victim.attempt]
-    return list(kept.values())
-
-
-def _gpus_on(world: World, attempt_id: AttemptId, host: HostId) -> int:
-    found = world.attempt(attempt_id)
-    attempt: Attempt | None = found[1] if found else None
-    return sum(len(part.gpus) for part in attempt.parts if part.host == host) if attempt else 0
+def _may_be_asked(job: Job, attempt: Attempt) -> bool:
+    """Whether it is idle work that nobody has asked to leave yet."""
+    return job.is_idle_work and attempt.ending is None and not attempt.is_stillborn

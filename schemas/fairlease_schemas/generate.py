@@ -1,0 +1,595 @@
+"""What others build on, written from the code: JSON Schemas, the event catalogue, the contract reference.
+
+`python -m fairlease_schemas.generate` writes `schemas/json/`, `docs/events.md` and `docs/contract.md`;
+with `--check` it writes nothing and exits 1, naming each file that is not what the code says. The
+surprising choice: no example is printed as it stands here. Each is decoded into its type and written
+canonically from there, so that a page cannot show what the code would refuse.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args
+
+import msgspec
+from msgspec import inspect
+
+from fairlease_schemas import codec, commands, envelope, explain, orders, reports
+from fairlease_schemas.contract import Contract, Spec, body, read_contract, scheduling_fields
+from fairlease_schemas.envelope import Event, Record, Said
+from fairlease_schemas.ids import NAME_PATTERN, attempt_id, job_id
+from fairlease_schemas.policy import Policy
+from fairlease_schemas.subjects import SCOPES, Subjects
+from fairlease_schemas.units import format_length
+
+COMMAND: Final = "python -m fairlease_schemas.generate"
+ROOT: Final = Path(__file__).resolve().parents[2]
+REPLAYS: Final = "Replaying this log reproduces the state."
+_NOTE: Final = f"<!-- Written by `{COMMAND}` (`make docs`); edits are lost. -->\n"
+_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+_LENGTH_SCHEMA: Final[dict[str, Any]] = {"type": "string", "pattern": "^([0-9]{1,12}(ms|s|m|h|d))+$"}
+
+# --- examples ------------------------------------------------------------------------------------------
+
+
+def job_of(spec: str, name: str = "") -> dict[str, Any]:
+    """A contract as people write it, with this spec in JSON."""
+    named = {"metadata": {"name": name}} if name else {}
+    return {"apiVersion": "fairlease/v1", "kind": "Job", **named, "spec": json.loads(spec)}
+
+
+def contract_of(data: dict[str, Any]) -> Contract:
+    """An example as a contract; an assertion fails when it is none."""
+    contract, problems = read_contract(data)
+    assert contract is not None, problems
+    return contract
+
+
+TRAINING: Final = job_of(
+    """{"budget": "vision", "hosts": 2, "gpus_per_host": 8, "pools": ["h100"], "min_runtime": "2h", "timeout": "24h",
+    "on_timeout": "requeue", "checkpoint": {"grace": "2m"}, "max_retries": 3,
+    "command": ["python", "train.py", "--config", "7b.toml"], "env": {"NCCL_DEBUG": "WARN"}}""",
+    name="pretrain-7b",
+)
+IDLE: Final = job_of(
+    """{"budget": "vision", "min_runtime": "0s", "timeout": "6h", "command": ["python", "sweep.py"]}"""
+)
+DEBUG: Final = job_of(
+    """{"budget": "speech", "min_runtime": "10m", "timeout": "30m", "lane": "debug", "command": ["pytest", "-x"]}"""
+)
+WHOLE: Final = job_of(
+    """{"budget": "speech", "min_runtime": "3h", "timeout": "3h", "resumable": false, "command": ["./evaluate.sh"]}"""
+)
+REFUSED: Final = job_of(
+    """{"budget": "vision", "hosts": 0, "gpus": 8, "min_runtime": "30", "command": ["python", "train.py"]}"""
+)
+_JOB: Final = job_id("ann", "vision", "pretrain-7b-1")
+_CONTRACT: Final = contract_of(TRAINING)
+SAMPLES: Final[dict[str, Any]] = {
+    "job": _JOB,
+    "claim": _JOB,
+    "attempt": attempt_id(_JOB, 1),
+    "digest": codec.digest(body(_CONTRACT)),
+    "request": msgspec.to_builtins(scheduling_fields(_CONTRACT)),
+    "policy": msgspec.to_builtins(Policy(lookback_ms=259_200_000)),
+    "stream": Subjects("lab").inbox_stream("ann"),
+    "sha256": "ab" * 32,
+    **json.loads("""{
+    "account": "ann", "author": "lead", "owner": "carol", "budget": "vision", "request_id": "pretrain-7b-1",
+    "host": "host-1", "hosts": ["host-1", "host-2"], "pool": "h100", "incarnation": "boot-8c1f", "kind": "cordon",
+    "subject": "vision/h100/2x8/7200000ms", "code": "capacity", "licence": "under-share", "end": "failed",
+    "why": "expired", "missing": "cycle-closed", "name": "short-lookback", "verb": "cancel-job", "seq": 4, "size": 9,
+    "error": "JSON is malformed: invalid character (byte 0)", "weight": 3, "cycle": 7, "number": 1,
+    "for_ms": 120000, "grace_ms": 120000, "window_ms": 7200000, "held_gpu_ms": 57600000, "charged_gpu_ms": 57600000,
+    "lost_gpu_ms": 5400000,
+    "parts": [{"host": "host-1", "gpus": [0,1,2,3,4,5,6,7]}, {"host": "host-2", "gpus": [0,1,2,3,4,5,6,7]}],
+    "inventory": {"pool": "h100", "gpus": ["GPU-5f1c0e8a-0001", "GPU-5f1c0e8a-0002"], "model": "NVIDIA H100 80GB HBM3",
+        "memory_mib": 81559, "cpu_cores": 96, "host_memory_mib": 1048576, "block": "block-01/rack-03"},
+    "evidence": {"pool": "h100", "needed_gpus": 16, "needed_hosts": 2, "free_gpus": 8, "whole_free_hosts": 1,
+        "largest_hole_gpus": 8},
+    "problems": [{"field": "spec.min_runtime", "rule": "1.4", "value": "10h", "limit": "15m to 8h for 16 GPUs",
+        "way_out": "0s makes it idle work: free, and preemptible at once"}]
+    }"""),
+}
+"""What a required field holds in an example, by its name."""
+SHOWN: Final[dict[str, dict[str, Any]]] = json.loads("""{
+    "command-refused": {"problems": [{"field": "job", "rule": "1.1", "value": "job-none", "way_out": "see the queue"}]},
+    "attempt-ending": {"end": "cancelled"}, "part-gone": {"exit_code": 1}, "attempt-ended": {"exit_code": 1},
+    "job-requeued": {"backoff_ms": 30000, "counts_as_retry": true}, "job-failed": {"exit_code": 1},
+    "budget-changed": {"parent": "research", "reason": "the new cluster"}, "host-held": {"reason": "noisy fan"},
+    "cycle-ranked": {"classes": 1, "pools": [{"pool": "h100", "schedulable_gpus": 32,
+        "nodes": [{"budget": "speech", "weight": 1, "entitled_gpu_ms": 691200000, "used_gpu_ms": 86400000},
+            {"budget": "vision", "weight": 3, "entitled_gpu_ms": 2073600000, "promised_gpu_ms": 115200000}],
+        "leaves": [{"key": "vision/h100/2x8/7200000ms", "budget": "vision", "hosts": 2, "gpus_per_host": 8,
+            "min_runtime_ms": 7200000, "count": 3}]}]},
+    "cycle-placed": {"claims": [{"job": "job-edi5652ruja532szcibj", "pool": "h100", "licence": "under-share",
+        "key": "vision/h100/2x8/7200000ms"}]},
+    "eviction-ordered": {"attempt": "job-wq3vmbwq2vplyxhtr4aa-a2", "grace_ms": 30000}
+}""")
+"""What an example shows besides the required fields, or in place of their samples, by tag."""
+CATALOGUE: Final = """
+# A job's life
+job-admitted | admission | the job exists and waits; its place in line is this event's address
+job-refused | admission | nothing changes but the inbox cursor; the request id stays free
+command-refused | admission ledger health | nothing changes but the cursor of that stream
+message-refused | admission ledger health | nothing changes but the cursor of that stream
+attempt-started | admission | one more host of the attempt runs; when all do, the job is `running`
+attempt-ending | admission | the job is `stopping`, and so say its hosts' orders; the first ask's grace stands
+part-gone | admission | this host's part is gone; the attempt holds its GPUs until every part is
+attempt-ended | admission | the attempt is over, its GPUs are free, and its charge is owed
+job-requeued | admission | the job waits at its old place; with a backoff, not before `job-released`
+job-released | admission | the job waits at its old place
+job-succeeded | admission | the job is over: `succeeded`
+job-failed | admission | the job is over: `failed`
+job-cancelled | admission | the job is over: `cancelled`
+job-timed-out | admission | the job is over: `timed-out`
+# Budgets and policy
+budget-changed | ledger | a new piece of the tree begins at this log time; older ones stay for the lookback
+attempt-charged | ledger | the attempt's charge is no longer owed
+policy-changed | ledger | every later decision follows this policy and names it
+# Hosts
+host-registered | health | the host and its GPUs are known under these facts; its holds stay
+host-held | health | the host takes no new work; what runs there goes on
+host-hold-cleared | health | this hold is gone; the host takes new work once no hold is left
+# The cycle
+cycle-ranked | ranker | the cycle is open and awaits placement, which walks exactly these numbers
+gang-granted | placement | the GPUs are held; window and time-out run from here (never ordered if the job is over)
+cycle-placed | placement | the cycle awaits preemption
+eviction-ordered | preemption | the attempt is `stopping` for that claim, and so say its hosts' orders
+reservation-made | preemption | nobody else is placed there until the grant, the end of the time, or of the wait
+reservation-ended | preemption | the hosts are open again
+cycle-closed | preemption | the cycle is over
+cycle-abandoned | ranker | the cycle is over; the grants it wrote stand
+# Reasons
+reason-began | placement admission | the reason is in force; it replaces that service's one before
+reason-ended | placement admission | the subject has no reason by this service
+"""
+"""Every event under its heading: tag, who writes it, and what the fold makes of it."""
+
+
+class Entry(NamedTuple):
+    """An event in the catalogue."""
+
+    section: str
+    cls: type[Any]
+    by: tuple[str, ...]
+    fold: str
+    example: Event
+
+
+def entries() -> list[Entry]:
+    """The catalogue, in its order; an assertion fails for an event that is missing, or a field without a sample."""
+    classes = {tag_of(cls): cls for cls in get_args(Event)}
+    found, section = [], ""
+    for line in CATALOGUE.strip().splitlines():
+        if line.startswith("# "):
+            section = line[2:]
+            continue
+        tag, services, fold = line.split(" | ")
+        values = {"type": tag, **SHOWN.get(tag, {})}
+        for field in msgspec.structs.fields(classes[tag]):
+            if field.required and field.name not in values:
+                assert field.name in SAMPLES, f"{tag}.{field.name}: add an example value to SAMPLES"
+                values[field.name] = SAMPLES[field.name]
+        example: Event = msgspec.convert(values, type=Event)
+        found.append(Entry(section, classes[tag], tuple(services.split()), fold + ".", example))
+    assert {entry.cls for entry in found} == set(classes.values()), "CATALOGUE misses an event"
+    return found
+
+
+def tag_of(cls: type[Any]) -> str:
+    """The tag on the wire; empty for a value that has none."""
+    return str(cls.__struct_config__.tag or "")
+
+
+def example_record() -> bytes:
+    """One whole record: an admission that answers a submission."""
+    said = {"type": "submitted", **{key: SAMPLES[key] for key in ("budget", "request_id", "digest", "request")}}
+    answer = {"stream": SAMPLES["stream"], "seq": 4, "time_ms": 1_764_403_200_125, "who": "ann", "said": said}
+    record = {"v": envelope.RECORD_VERSION, "at_ms": answer["time_ms"], "by": "admission", "policy": "default"}
+    record |= {"epoch": 1, "basis": 41, "causes": [(1, 1, 0)], "answers": [answer]}
+    record["events"] = [msgspec.to_builtins(entries()[0].example)]
+    data = codec.sealed(msgspec.convert(record, type=Record))[1]
+    assert codec.sealed(codec.read_record(data))[1] == data
+    return data
+
+
+# --- JSON Schemas ------------------------------------------------------------------------------------
+
+
+def _family(title: str, types: Sequence[Any], *, is_named_by_subject: bool = False) -> dict[str, Any]:
+    """The schema of a family of messages: any of the types, each under its own name in `$defs`.
+
+    A body whose subject names its type may leave the tag out, so there it is not required.
+    """
+    schemas, defs = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    for one in types if is_named_by_subject else ():
+        defs[one.__name__]["required"].remove("type")
+    top = dict(schemas[0]) if len(schemas) == 1 else {"anyOf": list(schemas)}
+    return {"$schema": _DRAFT, "title": title, **top, "$defs": dict(sorted(defs.items()))}
+
+
+def contract_schema() -> dict[str, Any]:
+    """The contract as people write it: lengths are text with units, names and lengths carry their patterns."""
+    schema = Contract.model_json_schema()
+    spec = schema["$defs"]["Spec"]["properties"]
+    grace = schema["$defs"]["Checkpoint"]["properties"]["grace"]
+    for length in (spec["min_runtime"], spec["timeout"], grace):
+        for key in ("ge", "le"):
+            del length[key]
+        length.update(_LENGTH_SCHEMA)
+    grace["default"] = format_length(grace["default"])
+    spec["checkpoint"]["default"] = {"grace": grace["default"]}
+    for name in (spec["budget"], spec["pools"]["anyOf"][0]["items"]):
+        name["pattern"] = NAME_PATTERN
+    spec["env"]["additionalProperties"] = False
+    return {"$schema": _DRAFT, **_untitled(schema)}
+
+
+def _untitled(schema: Any) -> Any:  # noqa: ANN401 - a schema is plain JSON data
+    """The schema without the titles that pydantic makes of field names: they say nothing."""
+    if isinstance(schema, list):
+        return [_untitled(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _untitled(value) for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """Every published schema by file name."""
+    asked = _family("Fairlease commands", tuple(commands.VERBS.values()), is_named_by_subject=True)
+    asked["$defs"]["SubmitJob"]["properties"]["contract"] = {"$ref": "contract.schema.json"}
+    return {
+        "contract.schema.json": contract_schema(),
+        "events.schema.json": _family("Fairlease events", (Event,)),
+        "record.schema.json": _family("Fairlease record of the log", (Record,)),
+        "commands.schema.json": asked,
+        "reports.schema.json": _family("Fairlease reports", tuple(reports.KINDS.values()), is_named_by_subject=True),
+        "orders.schema.json": _family("Fairlease host order", (orders.HostOrder,)),
+        "views.schema.json": _family("Fairlease views", (explain.Reply,)),
+    }
+
+
+# --- Markdown ------------------------------------------------------------------------------------------
+
+
+def canonical_line(message: Event) -> str:
+    """An event as it stands in a record; an assertion fails when reading it back gives another."""
+    line = codec.canonical(message)
+    assert msgspec.json.decode(line, type=Event) == message
+    return line.decode()
+
+
+def _prose(text: str | None) -> str:
+    """A docstring as one paragraph per blank line."""
+    paragraphs = re.split(r"\n\s*\n", text or "")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _type_name(kind: inspect.Type) -> str:
+    """A type in words; structs link to their own section."""
+    match kind:
+        case inspect.IntType():
+            return "integer"
+        case inspect.StrType():
+            return "text"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.NoneType():
+            return "null"
+        case inspect.EnumType(cls=cls):
+            return "one of " + ", ".join(f"`{member.value}`" for member in cls)
+        case inspect.StructType(cls=cls):
+            tag = tag_of(cls)
+            return f"`{tag}`" if tag else f"[{cls.__name__}](#{cls.__name__.lower()})"
+        case inspect.VarTupleType(item_type=item):
+            return f"list of {_type_name(item)}"
+        case inspect.UnionType(types=types) if len(types) > 8:
+            return "any of these"
+        case inspect.UnionType(types=types):
+            return " or ".join(_type_name(one) for one in types)
+        case _:
+            raise AssertionError(f"no words for {kind}")
+
+
+def _struct_table(cls: type[Any]) -> list[str]:
+    """One row a field; a field without a default is required."""
+    info = inspect.type_info(cls)
+    assert isinstance(info, inspect.StructType)
+    rows = ["| field | type | default |", "|---|---|---|"]
+    for field in info.fields:
+        default = "required" if field.required else f"`{_default(field)}`"
+        rows.append(f"| `{field.encode_name}` | {_type_name(field.type)} | {default} |")
+    return [*rows, ""] if info.fields else ["No fields.", ""]
+
+
+def _default(field: inspect.Field) -> str:
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    return codec.canonical(msgspec.to_builtins(value)).decode()
+
+
+def _values_in(kinds: Iterable[type[Any]]) -> list[type[Any]]:
+    """Structs without a tag that these types hold, directly or deeper, by name."""
+    found: dict[str, type[Any]] = {}
+
+    def walk(kind: inspect.Type) -> None:
+        match kind:
+            case inspect.StructType(cls=cls, fields=fields):
+                if not tag_of(cls):
+                    found[cls.__name__] = cls
+                for field in fields:
+                    walk(field.type)
+            case inspect.VarTupleType(item_type=item):
+                walk(item)
+            case inspect.UnionType(types=types):
+                for one in types:
+                    walk(one)
+            case _:
+                pass
+
+    for cls in kinds:
+        walk(inspect.type_info(cls))
+    return [found[name] for name in sorted(found)]
+
+
+def _by_line(entry: Entry) -> str:
+    """Who writes it, with the scope: `admission (scope intake)`."""
+    scopes: dict[str, list[str]] = {}
+    for service in entry.by:
+        scopes.setdefault(SCOPES[service], []).append(f"**{service}**")
+    return ", ".join(f"{' or '.join(services)} (scope `{scope}`)" for scope, services in scopes.items())
+
+
+def _fenced(language: str, *lines: str) -> list[str]:
+    return [f"```{language}", *lines, "```", ""]
+
+
+def _event_section(entry: Entry) -> list[str]:
+    heading = [f"### {tag_of(entry.cls)}", "", f"Written by {_by_line(entry)}. {_prose(entry.cls.__doc__)}", ""]
+    example = _fenced("json", canonical_line(entry.example))
+    return [*heading, *_struct_table(entry.cls), *example, f"The fold: {entry.fold} {REPLAYS}", ""]
+
+
+def _struct_section(cls: type[Any]) -> list[str]:
+    listed = ["A list in this order.", ""] if cls.__struct_config__.array_like else []
+    return [f"### {tag_of(cls) or cls.__name__}", "", _prose(cls.__doc__), "", *listed, *_struct_table(cls)]
+
+
+def events_page() -> str:
+    """docs/events.md."""
+    lines = [_NOTE, "# Event catalogue", "", _EVENTS_INTRO, "## The record", "", _prose(Record.__doc__), ""]
+    lines += [*_struct_table(Record), *_fenced("json", example_record().decode()), "## All events", ""]
+    lines += ["| event | written by | says |", "|---|---|---|"]
+    for entry in entries():
+        says = re.split(r"\.\s", _prose(entry.cls.__doc__))[0].rstrip(".")
+        lines.append(f"| [{tag_of(entry.cls)}](#{tag_of(entry.cls)}) | {', '.join(entry.by)} | {says} |")
+    section = ""
+    for entry in entries():
+        if entry.section != section:
+            section = entry.section
+            lines += ["", f"## {section}", ""]
+        lines += _event_section(entry)
+    lines += ["## What a record answers", "", _ANSWERS_INTRO]
+    for cls in get_args(Said):
+        lines += _struct_section(cls)
+    lines += ["## Values", "", "Parts of the messages above, in the order of their names.", ""]
+    for cls in _values_in((Record,)):
+        if cls is not Record:
+            lines += _struct_section(cls)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_EVENTS_INTRO: Final = f"""\
+Everything that ever happened in a cell is in its log, and the log holds nothing but these events. One message of the
+log is one record, one record is one decision, and its events are atomic by being in one message. Records are canonical
+JSON: sorted keys, integers and text only, no spaces; a field at its default is left out of an event.
+{REPLAYS}
+
+Instants and lengths end in `_ms` (milliseconds; instants since 1970), compute in `_gpu_ms` (GPU-milliseconds). Events
+carry lengths, never ends: a length counts from the log time of the record that wrote it. Fields are only ever added,
+with a default; a type, a tag or a meaning never changes. The same in JSON Schema:
+[events](../schemas/json/events.schema.json), [record](../schemas/json/record.schema.json). Numbers in brackets, such as
+2.4, are rules of [decisions.md](decisions.md).
+"""
+_ANSWERS_INTRO: Final = """\
+`said` is the part of a message that the decision read, so that a replay needs no other stream. Of a contract that is
+its scheduling fields and the digest of its body; of a message that nobody can read, its size and SHA-256.
+"""
+
+# --- the contract reference -------------------------------------------------------------------------------
+
+
+TERMS: Final = {
+    "budget": ("1.1", "The leaf of the budget tree that is charged."),
+    "hosts": ("1.2", "Hosts of the gang, granted together or not at all; more than one means whole hosts."),
+    "gpus_per_host": ("1.2", "GPUs on each host; in a gang of several hosts, all that each has."),
+    "pools": ("1.3", "Pools that will do, each once; without it every pool that could take the gang."),
+    "min_runtime": ("1.4", "The window: counted from the grant, nobody may preempt inside it. `0s` is idle work."),
+    "timeout": ("1.5", "Wall limit of one attempt, counted from its grant; at least `1s`."),
+    "on_timeout": ("1.5", "What the wall limit does to the job: `fail` ends it, `requeue` lets it wait again."),
+    "resumable": ("1.6", "Whether an attempt can go on from a checkpoint. If not, its window is its timeout."),
+    "checkpoint": ("1.7", "How an attempt saves itself when it is asked to stop."),
+    "checkpoint.grace": ("1.7", "Time between the notice and the kill."),
+    "max_retries": ("1.8", "Further attempts after the job's own failures; a preemption does not count."),
+    "lane": ("1.10", "`debug` asks for the debug lane."),
+    "command": ("1.13", "The argument vector; no shell reads it."),
+    "env": ("1.13", "Environment variables of the command."),
+}
+"""Every field of a spec: its rule and its meaning."""
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    """A field's schema in words."""
+    if "$ref" in schema:
+        return "mapping"
+    if "anyOf" in schema:
+        return _bounds(schema["anyOf"][0])
+    if "enum" in schema or "const" in schema:
+        return "one of " + ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    if schema.get("pattern") == _LENGTH_SCHEMA["pattern"]:
+        return "length"
+    match schema["type"]:
+        case "integer":
+            return f"integer, {schema['minimum']} to {schema['maximum']}"
+        case "boolean":
+            return "`true` or `false`"
+        case "array":
+            return f"list of {schema['minItems']} to {schema['maxItems']}, each {_bounds(schema['items'])}"
+        case "object":
+            return f"up to {schema['maxProperties']} of name: {_bounds(*schema['patternProperties'].values())}"
+        case _:
+            return "name" if schema.get("pattern") == NAME_PATTERN else f"text, up to {schema['maxLength']} characters"
+
+
+def _term_rows() -> list[str]:
+    schema = contract_schema()
+    spec, required = schema["$defs"]["Spec"]["properties"], schema["$defs"]["Spec"]["required"]
+    assert {name for name in TERMS if "." not in name} == set(Spec.model_fields)
+    rows = ["| field of `spec` | rule | value | default | meaning |", "|---|---|---|---|---|"]
+    for name, (rule, says) in TERMS.items():
+        parent, _, leaf = name.rpartition(".")
+        field = schema["$defs"][parent.capitalize()]["properties"][leaf] if parent else spec[name]
+        default = "required" if name in required else f"`{json.dumps(field['default'])}`"
+        if field.get("default", "") is None:
+            default = "none"
+        rows.append(f"| `{name}` | {rule} | {_bounds(field)} | {default} | {says} |")
+    return [*rows, ""]
+
+
+def _policy_rows() -> list[str]:
+    """What the default policy asks of a contract."""
+    policy, rows = Policy(), ["| asked of | rule | limit under the default policy |", "|---|---|---|"]
+    at_least = 1
+    for bound in policy.window_bounds:
+        upto = f"{at_least} to {bound.up_to_gpus} GPUs" if bound.up_to_gpus < 1 << 20 else f"{at_least} GPUs and more"
+        shortest, longest = format_length(bound.shortest_ms), format_length(bound.longest_ms)
+        rows.append(f"| `min_runtime` of {upto} | 1.4 | `0s`, or `{shortest}` to `{longest}` |")
+        at_least = bound.up_to_gpus + 1
+    cap, window = format_length(policy.non_resumable_cap_ms), format_length(policy.debug_max_window_ms)
+    rows.append(f"| `timeout` when not resumable | 1.6 | up to `{cap}` |")
+    rows.append(f"| `checkpoint.grace` | 1.7 | a longer one counts as `{format_length(policy.grace_cap_ms)}` |")
+    rows.append(f"| GPUs in the debug lane | 3.1 | up to {policy.debug_max_gpus} |")
+    rows.append(f"| `min_runtime` in the debug lane | 3.1 | above `0s`, up to `{window}` |")
+    rows.append(f"| `timeout` in the debug lane | 3.1 | up to `{format_length(policy.debug_max_timeout_ms)}` |")
+    return [*rows, ""]
+
+
+def as_yaml(data: dict[str, Any], indent: str = "") -> list[str]:
+    """Plain data as block YAML; lists and text that could be mistaken are written as JSON, which YAML contains."""
+    lines = []
+    for key, value in data.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{key}:", *as_yaml(value, indent + "  ")]
+        else:
+            is_plain = isinstance(value, str) and re.fullmatch(r"[a-zA-Z0-9][\w./-]*", value) and not value.isdigit()
+            lines.append(f"{indent}{key}: {value if is_plain else json.dumps(value)}")
+    return lines
+
+
+def _example(title: str, says: str, data: dict[str, Any]) -> list[str]:
+    contract_of(data)
+    return [f"### {title}", "", says, "", *_fenced("yaml", *as_yaml(data))]
+
+
+def contract_page() -> str:
+    """docs/contract.md."""
+    problems = read_contract(REFUSED)[1]
+    assert problems
+    lines = [_NOTE, "# The job contract", "", _CONTRACT_INTRO, *_fenced("yaml", *as_yaml(TRAINING))]
+    lines += ["## Fields", "", _FIELDS_INTRO, *_term_rows(), _VALUES_SAY]
+    lines += ["## What the cell asks", "", _CELL_SAYS, *_policy_rows(), "## More examples", ""]
+    lines += _example("Idle work", "No window: charged to nobody, preemptible at once, runs on what is free.", IDLE)
+    lines += _example("The debug lane", "Ranked first while the lane has room, for a short look at something.", DEBUG)
+    lines += _example(
+        "Not resumable", "Cannot be time-sliced: its window is its whole timeout, which is capped.", WHOLE
+    )
+    lines += ["## When it is no contract", "", _PROBLEMS_SAY, *_fenced("yaml", *as_yaml(REFUSED))]
+    lines += _fenced("json", *(codec.canonical(problem).decode() for problem in problems))
+    lines += ["## Body and digest", "", _BODY_SAYS, *_fenced("json", codec.canonical(body(_CONTRACT)).decode())]
+    lines += [f"Its digest is `{codec.digest(body(_CONTRACT))}`.", ""]
+    lines += ["What a decision reads of it is a [Request](events.md#request):", ""]
+    lines += [*_fenced("json", codec.canonical(scheduling_fields(_CONTRACT)).decode()), _ABSENT]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_CONTRACT_INTRO: Final = """\
+What a submitter promises, and is promised. Written in YAML 1.2 or JSON, by hand or with the options of
+`fairlease submit`; the same in JSON Schema: [contract](../schemas/json/contract.schema.json). Unknown keys are refused,
+and every problem is told at once, with its rule and the way out. Rules are those of [decisions.md](decisions.md).
+"""
+_FIELDS_INTRO: Final = """\
+`apiVersion` is `fairlease/v1` and `kind` is `Job`, both required. `metadata.name` is what people call the job (text, 1
+to 128 characters, default `job`); its id is computed from account, budget and request id.
+"""
+_VALUES_SAY: Final = """\
+A **length** is whole numbers with units, the largest first, each at most once: `ms`, `s`, `m`, `h`, `d`, as in `90s`,
+`1h30m`, `7d`; at most 366 days. A number without a unit is refused, because somebody would guess. A **name** is 1 to 63
+of `a-z`, `0-9` and `-`, without `-` at its ends. **Text** has no control, bidirectional or invisible characters and is
+kept in Unicode normal form C. The name of an environment variable is a letter or `_`, then letters, digits and `_`.
+"""
+_CELL_SAYS: Final = """\
+Whether a contract is well formed is known to whoever reads it; the rest needs the cell, and admission judges it. The
+budget must be a leaf of the tree (1.1); each pool must be one of the cell's, and the registered hosts of one of them
+must be able to take the gang when empty (1.3); idle work must be resumable (1.6). The numbers are those of the policy
+in force, which `fairlease policy show` prints.
+"""
+_PROBLEMS_SAY: Final = """\
+Nothing was submitted, `fairlease submit` names each problem with its line and column and exits with 65. A contract that
+reaches the inbox all the same is answered by [job-refused](events.md#job-refused) with the same problems.
+"""
+_BODY_SAYS: Final = """\
+The body is the contract with every field written out and lengths in milliseconds, as canonical JSON. The log holds its
+SHA-256 and the scheduling fields; the body itself, command and environment included, is kept beside the log.
+"""
+_ABSENT: Final = """\
+## Not in this release
+
+Constraints on hosts, CPU, memory and disk; a checkpoint's place, interval and signal; the state that a resumed run must
+match; job arrays and dependencies; evaluations and labels; container images; secrets by reference; interactive jobs.
+Out of scope altogether: services without end, advance reservations by people, slices of a GPU, deadlines.
+"""
+
+# --- files ---------------------------------------------------------------------------------------------------
+
+
+def generated() -> dict[str, str]:
+    """Every generated file: path from the root of the tree, and its text."""
+    pages = {"docs/events.md": events_page(), "docs/contract.md": contract_page()}
+    for name, schema in json_schemas().items():
+        pages[f"schemas/json/{name}"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    return dict(sorted(pages.items()))
+
+
+def stale(root: Path, pages: dict[str, str]) -> list[str]:
+    """Files below `root` that are missing, differ from `pages`, or stand in schemas/json and are none of them."""
+    present = {path.relative_to(root).as_posix() for path in (root / "schemas/json").glob("*")}
+    names = [n for n, text in pages.items() if not (root / n).is_file() or (root / n).read_bytes() != text.encode()]
+    return names + sorted(present - pages.keys())
+
+
+def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Write, or with `--check` compare; 0 when all files are what the code says."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Write the JSON Schemas and their pages from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is stale")
+    args = parser.parse_args(argv)
+    if not (root / "pyproject.toml").is_file():
+        parser.error("this is an installed package: run it from a checkout, where docs/ and schemas/json/ are")
+    pages = generated()
+    names = stale(root, pages)
+    for name in names:
+        if args.check:
+            print(f"{name} is not what the code says: run `{COMMAND}` (or `make docs`)")
+        elif name in pages:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(pages[name].encode())
+            print(f"{name}: written")
+        else:
+            (root / name).unlink()
+            print(f"{name}: removed, nothing generates it")
+    return 1 if args.check and names else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,204 @@
+"""A bench: one simulated host with a bus that the test can cut, and jobs that are real processes."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlease.agent import contracts, layout
+from fairlease.agent.devices import SimulatedDevices
+from fairlease.agent.host import Host
+from fairlease.agent.outbox import Outbox
+from fairlease.agent.process import Process, is_alive
+from fairlease.agent.record import RunDirectory
+from fairlease.runtime.errors import BusAway
+from fairlease_schemas.ids import attempt_id
+from fairlease_schemas.orders import HostOrder, RunOrder
+from fairlease_schemas.reports import KINDS, HostUp, RunGone, RunStarted
+
+PATIENCE_S = 15.0
+_T = TypeVar("_T")
+
+
+async def until(condition: Callable[[], _T], what: str = "") -> _T:
+    """The first true answer of the condition; fails when there is none for a long time."""
+    loop = asyncio.get_running_loop()
+    limit_s = loop.time() + PATIENCE_S
+    while not (found := condition()):
+        assert loop.time() < limit_s, f"it never came true: {what or condition}"
+        await asyncio.sleep(0.005)
+    return found
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", code)
+
+
+def shell(script: str) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", script)
+
+
+def stored(body: dict[str, Any]) -> tuple[str, bytes]:
+    """A contract body as admission stores it: digest and canonical bytes."""
+    data = msgspec.json.encode(body, order="sorted")
+    return hashlib.sha256(data).hexdigest(), data
+
+
+def contract(command: Sequence[str], env: dict[str, str] | None = None) -> tuple[str, bytes]:
+    spec = {"budget": "b", "command": list(command), "env": env or {}, "hosts": 1, "timeout_ms": 1000}
+    return stored({"apiVersion": "fairlease/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec})
+
+
+class Bench:
+    """Host 1 of a cluster with eight GPUs; `home` is its state, `reports` what the bus acknowledged."""
+
+    def __init__(self, state: Path, *, log_bytes: int = 1 << 20, kept: int = 500) -> None:
+        self.devices = SimulatedDevices(1, 8)
+        self.home = state / "agent" / self.devices.host
+        self.reports: list[HostUp | RunStarted | RunGone] = []
+        self.bodies: dict[str, bytes] = {}
+        self.is_bus_there = True
+        self.patience_s = 10.0
+        self._options = {"log_bytes": log_bytes, "kept": kept}
+        self._position = 0
+        self._sender: asyncio.Task[None] | None = None
+        self.host: Host = self._made()
+
+    def _made(self) -> Host:
+        return Host(self.devices, self.home, self._fetch, Outbox(self._publish), **self._options)
+
+    async def _fetch(self, digest: str) -> contracts.Command:
+        return await contracts.fetch(self._last, digest, self.patience_s)
+
+    async def _last(self, digest: str) -> bytes | None:
+        if not self.is_bus_there:
+            raise BusAway("cut")
+        return self.bodies.get(digest)
+
+    async def _publish(self, kind: str, body: bytes) -> None:
+        if not self.is_bus_there:
+            raise BusAway("cut")
+        self.reports.append(msgspec.json.decode(body, type=KINDS[kind]))
+
+    # the agent -----------------------------------------------------------------------------------
+    def open(self) -> "Bench":
+        self.host.open()
+        self._sender = asyncio.get_running_loop().create_task(self.host.outbox.run())
+        return self
+
+    def close(self) -> None:
+        if self._sender is not None:
+            self._sender.cancel()
+            self._sender = None
+            self.host.close()
+
+    def restart(self) -> None:
+        """Another agent on the same disk: nothing of the old one's memory is left."""
+        self.close()
+        self.host = self._made()
+        self.open()
+
+    # orders --------------------------------------------------------------------------------------
+    def part(
+        self,
+        name: str,
+        command: Sequence[str] = ("true",),
+        *,
+        gpus: Sequence[int] = (0,),
+        env: dict[str, str] | None = None,
+        stop: str = "",
+        grace_ms: int = 0,
+    ) -> RunOrder:
+        digest, body = contract(command, env)
+        self.bodies[digest] = body
+        return RunOrder(
+            attempt=attempt_id(f"job-{name}", 1),
+            job=f"job-{name}",
+            token="1-7-0",
+            digest=digest,
+            gpus=tuple(self.devices.inventory().gpus[k] for k in gpus),
+            hosts=(self.devices.host, "host-002"),
+            rank=0,
+            stop=stop,
+            grace_ms=grace_ms,
+        )
+
+    def order(self, *runs: RunOrder, position: int | None = None) -> None:
+        """Hands over an order; each one without a position is newer than the last."""
+        self._position = self._position + 1 if position is None else position
+        self.host.obey(HostOrder(epoch=1, position=self._position, host=self.devices.host, runs=runs))
+
+    def stop(self, part: RunOrder, grace_ms: int = 0, reason: str = "asked") -> RunOrder:
+        return msgspec.structs.replace(part, stop=reason, grace_ms=grace_ms)
+
+    # what came of it -----------------------------------------------------------------------------
+    def directory(self, part: RunOrder) -> RunDirectory:
+        return RunDirectory(self.home / "runs" / part.attempt)
+
+    def log(self, part: RunOrder) -> str:
+        path = self.directory(part).path / layout.LOG
+        return path.read_text() if path.exists() else ""
+
+    async def started(self, part: RunOrder) -> None:
+        await until(lambda: self.of(part, RunStarted), f"{part.attempt} starts")
+
+    async def gone(self, part: RunOrder) -> RunGone:
+        found = await until(lambda: self.of(part, RunGone), f"{part.attempt} is gone")
+        assert isinstance(found[0], RunGone)
+        return found[0]
+
+    async def printed(self, part: RunOrder, text: str) -> str:
+        await until(lambda: text in self.log(part), f"{part.attempt} prints {text!r}")
+        return self.log(part)
+
+    def of(self, part: RunOrder, kind: type) -> list[Any]:
+        return [
+            report
+            for report in self.reports
+            if isinstance(report, kind) and getattr(report, "attempt", "") == part.attempt
+        ]
+
+
+def keeper_of(directory: RunDirectory) -> Process:
+    claim = directory.claim()
+    assert claim is not None
+    return claim
+
+
+def marked(state: Path) -> list[int]:
+    """Living processes that belong to runs under this state directory: jobs by environment, shims by argument."""
+    found = []
+    for pid in layout.pids():
+        stat = layout.read_stat(pid)
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/environ").read_bytes() + b"\0" + Path(f"/proc/{pid}/cmdline").read_bytes()
+            if stat and stat[0] not in "ZX" and pid != os.getpid() and str(state).encode() in words:
+                found.append(pid)
+    return found
+
+
+def kill_all(state: Path) -> None:
+    """Ends and reaps whatever runs under this state directory."""
+    shims = [json.loads(path.read_bytes())["pid"] for path in state.rglob(layout.CLAIM)]
+    while left := marked(state):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+    for pid in shims:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def alive(pid: int) -> bool:
+    stat = layout.read_stat(pid)
+    return stat is not None and is_alive(Process(pid, stat[3]))

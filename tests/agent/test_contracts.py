@@ -1,0 +1,123 @@
+"""Contract bodies: believed by digest; and the environment made of them."""
+
+import hashlib
+from collections.abc import Callable
+
+import pytest
+
+from fairlease.agent.contracts import Command, ContractRefused, fetch, read
+from fairlease.runtime.errors import BusAway
+from fairlease_schemas import codec
+from fairlease_schemas.contract import body, read_contract
+from tests.agent.bench import Bench, contract, shell
+
+MANIFEST = {
+    "apiVersion": "fairlease/v1",
+    "kind": "Job",
+    "spec": {"budget": "b", "min_runtime": "1h", "timeout": "2h", "command": ["train", "--all"], "env": {"A": "1"}},
+}
+
+
+def test_the_body_that_admission_stores_is_read() -> None:
+    checked, problems = read_contract(MANIFEST)
+    assert checked is not None, problems
+    data = codec.canonical(body(checked))
+    assert read(data, codec.digest(body(checked))) == Command(("train", "--all"), {"A": "1"})
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        pytest.param(b"{", "cannot be read", id="no JSON"),
+        pytest.param(b'{"spec":{}}', "missing required field `command`", id="no command"),
+        pytest.param(b'{"spec":{"command":[]}}', "has no command", id="an empty command"),
+        pytest.param(b'{"spec":{"command":["a",1]}}', "Expected `str`, got `int`", id="a number in it"),
+    ],
+)
+def test_a_body_that_is_none_is_refused_in_words(data: bytes, why: str) -> None:
+    with pytest.raises(ContractRefused, match=why):
+        read(data, hashlib.sha256(data).hexdigest())
+
+
+def test_another_body_than_the_granted_one_is_refused() -> None:
+    _, data = contract(["rm"])
+    with pytest.raises(ContractRefused, match="the grant names 00"):
+        read(data, "00" * 32)
+
+
+@pytest.mark.asyncio
+async def test_a_body_is_waited_for_while_the_bus_is_away_and_a_while_when_it_is_behind() -> None:
+    digest, data = contract(["train"])
+    answers = [BusAway("cut"), None, data]
+
+    async def last(asked: str) -> bytes | None:
+        found = answers.pop(0)
+        if isinstance(found, BusAway):
+            raise found
+        return found
+
+    assert (await fetch(last, digest)).command == ("train",)
+
+
+@pytest.mark.asyncio
+async def test_a_body_that_never_comes_is_refused() -> None:
+    async def last(asked: str) -> bytes | None:
+        return None
+
+    with pytest.raises(ContractRefused, match="no contract body"):
+        await fetch(last, "00" * 32, patience_s=0)
+
+
+@pytest.mark.asyncio
+async def test_a_job_has_the_contracts_environment_the_grants_and_nothing_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRLEASE_URL", "nats://secret@bus")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.delenv("TMPDIR", raising=False)
+    wished = {"A": "1=2", "HOME": "/home/job", "CUDA_VISIBLE_DEVICES": "all", "FAIRLEASE_TOKEN": "forged"}
+    part = bench.part("a", ("env",), gpus=(3, 1), env=wished)
+    bench.order(part)
+    await bench.gone(part)
+    seen = dict(line.split("=", 1) for line in bench.log(part).splitlines())
+    assert seen.pop("PATH")
+    assert seen == {
+        "LANG": "C.UTF-8",
+        "HOME": "/home/job",
+        "A": "1=2",
+        "CUDA_VISIBLE_DEVICES": "GPU-sim-host-001-3,GPU-sim-host-001-1",
+        "NVIDIA_VISIBLE_DEVICES": "GPU-sim-host-001-3,GPU-sim-host-001-1",
+        "FAIRLEASE_SIMULATED": "1",
+        "FAIRLEASE_JOB": "job-a",
+        "FAIRLEASE_ATTEMPT": "job-a-a1",
+        "FAIRLEASE_ATTEMPT_NUMBER": "1",
+        "FAIRLEASE_TOKEN": "1-7-0",
+        "FAIRLEASE_HOST": "host-001",
+        "FAIRLEASE_RANK": "0",
+        "FAIRLEASE_WORLD_SIZE": "2",
+        "FAIRLEASE_HOSTS": "host-001,host-002",
+        "FAIRLEASE_PREEMPT_FILE": str(bench.directory(part).preempt_file),
+    }
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param(lambda data: data.replace(b"true", b"evil"), "the grant names", id="changed on the way"),
+        pytest.param(lambda data: None, "no contract body", id="erased"),
+    ],
+)
+async def test_a_run_without_its_own_contract_is_a_failed_start(
+    bench: Bench, change: Callable[[bytes], bytes | None], why: str
+) -> None:
+    part = bench.part("a", shell("true"))
+    changed = change(bench.bodies.pop(part.digest))
+    if changed is not None:
+        bench.bodies[part.digest] = changed
+    bench.patience_s = 0
+    bench.order(part)
+    gone = await bench.gone(part)
+    assert gone.end == "start-failed"
+    assert why in gone.detail

@@ -1,0 +1,187 @@
+"""One host and its orders: what repeats, gets lost, comes late or overlaps."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from fairlease.agent import layout
+from fairlease.agent.contracts import read
+from fairlease.agent.process import boot_id
+from fairlease_schemas.job import End
+from fairlease_schemas.orders import HostOrder, RunOrder
+from fairlease_schemas.reports import HostUp, RunGone, RunStarted
+from tests.agent.bench import Bench, shell, until
+
+pytestmark = pytest.mark.asyncio
+
+WAITS = "echo up >> ../starts; while [ ! -e ../end ]; do sleep 0.01; done"
+
+
+def let_end(bench: Bench, part: RunOrder) -> None:
+    (bench.directory(part).path / "end").touch()
+
+
+def starts(bench: Bench, part: RunOrder) -> int:
+    path = bench.directory(part).path / "starts"
+    return len(path.read_text().split()) if path.exists() else 0
+
+
+async def test_a_host_says_first_that_it_is_up(bench: Bench) -> None:
+    part = bench.part("a")
+    bench.order(part)
+    await bench.gone(part)
+    up, started, gone = bench.reports
+    assert up == HostUp(incarnation=boot_id(), inventory=bench.devices.inventory())
+    assert started == RunStarted(attempt=part.attempt, token=part.token)
+    assert gone == RunGone(attempt=part.attempt, token=part.token, end=End.SUCCEEDED, exit_code=0)
+
+
+async def test_an_attempt_starts_once_whatever_repeats(bench: Bench) -> None:
+    part, last = bench.part("a", shell(WAITS)), bench.part("b", gpus=(1,))
+    for _ in range(5):
+        bench.order(part)
+        bench.order(part, position=7)
+    await bench.started(part)
+    bench.restart()
+    bench.order(part, position=8)
+    let_end(bench, part)
+    await bench.gone(part)
+    bench.order(part, position=9)
+    bench.restart()
+    bench.order(part, last, position=10)
+    await bench.gone(last)
+    assert starts(bench, part) == 1
+    assert len(bench.of(part, RunStarted)) == len(bench.of(part, RunGone)) == 1
+
+
+async def test_an_order_that_was_overtaken_is_ignored_also_after_a_restart(bench: Bench) -> None:
+    old, new = bench.part("old"), bench.part("new")
+    bench.order(new, position=7)
+    bench.order(old, position=6)
+    await bench.gone(new)
+    bench.restart()
+    bench.order(old, position=6)
+    bench.order(new, position=7)
+    bench.host.obey(HostOrder(epoch=0, position=99, host=bench.devices.host, runs=(old,)))
+    bench.host.obey(HostOrder(epoch=9, position=1, host="host-002", runs=(old,)))
+    last = bench.part("last")
+    bench.host.obey(HostOrder(epoch=2, position=1, host=bench.devices.host, runs=(last,)))
+    await bench.gone(last)
+    assert not bench.directory(old).path.exists()
+
+
+async def test_a_stop_that_comes_first_is_a_run_that_never_starts(bench: Bench) -> None:
+    part = bench.part("a", shell(WAITS))
+    bench.order(bench.stop(part))
+    gone = await bench.gone(part)
+    assert gone == RunGone(attempt=part.attempt, token=part.token, end=End.CANCELLED, detail="never started")
+    bench.restart()
+    last = bench.part("b")
+    bench.order(part, last)
+    await bench.gone(last)
+    assert starts(bench, part) == 0
+    assert bench.of(part, RunGone) == [gone]
+    assert bench.of(part, RunStarted) == []
+
+
+async def test_a_stop_that_overtakes_the_contract_is_a_run_that_never_starts(bench: Bench) -> None:
+    part = bench.part("a", shell(WAITS))
+    bench.is_bus_there = False
+    bench.order(part)
+    bench.order(bench.stop(part))
+    bench.is_bus_there = True
+    assert (await bench.gone(part)).detail == "never started"
+    assert starts(bench, part) == 0
+
+
+async def test_two_runs_never_hold_one_gpu(bench: Bench) -> None:
+    first, waiting = bench.part("a", shell(WAITS), gpus=(0, 1)), bench.part("b", shell(WAITS), gpus=(1, 2))
+    beside = bench.part("c", shell(WAITS), gpus=(3,))
+    bench.order(first)
+    await bench.started(first)
+    bench.order(first, waiting, beside)
+    await bench.started(beside)
+    assert not bench.directory(waiting).path.exists()
+    bench.restart()
+    bench.order(first, waiting, beside)
+    let_end(bench, first)
+    await bench.started(waiting)
+    ended = bench.reports.index(bench.of(first, RunGone)[0])
+    assert ended < bench.reports.index(bench.of(waiting, RunStarted)[0])
+
+
+async def test_a_gpu_that_is_not_here_is_a_failed_start(bench: Bench) -> None:
+    part = bench.part("a")
+    bench.order(replace(part, gpus=("GPU-else",)))
+    gone = await bench.gone(part)
+    assert (gone.end, gone.detail) == (End.START_FAILED, "GPU GPU-else is not on this host")
+
+
+async def test_an_attempt_that_is_no_file_name_touches_no_file(bench: Bench) -> None:
+    part, last = bench.part("a"), bench.part("b")
+    bench.order(*(replace(part, attempt=name) for name in ("../../x", "", ".a", "a/b")), last)
+    await bench.gone(last)
+    assert [path.name for path in (bench.home / "runs").iterdir()] == [last.attempt]
+
+
+async def test_a_living_run_that_is_no_longer_named_is_stopped(bench: Bench) -> None:
+    part = bench.part("a", shell(WAITS))
+    bench.order(part)
+    await bench.started(part)
+    bench.order()
+    gone = await bench.gone(part)
+    assert (gone.end, gone.exit_code, gone.detail) == (End.CANCELLED, 143, "no longer ordered")
+
+
+async def test_reports_wait_for_the_bus_in_order_and_survive_the_agent(bench: Bench) -> None:
+    await until(lambda: bench.reports, "the host is up")
+    bench.is_bus_there = False
+    parts = [bench.part(name, gpus=(k,)) for k, name in enumerate("abc")]
+    for k, part in enumerate(parts):
+        bench.host._commands[part.attempt] = read(bench.bodies[part.digest], part.digest)
+        bench.order(*parts[: k + 1])
+        await until(bench.directory(part).gone, "it ends, unheard")
+    assert len(bench.reports) == 1
+    bench.restart()
+    bench.order(*parts)
+    bench.is_bus_there = True
+    await bench.gone(parts[2])
+    said = [type(report).__name__ + getattr(report, "attempt", "")[3:6] for report in bench.reports[1:]]
+    assert said == [
+        *("HostUp", "RunStarted-a-", "RunGone-a-", "RunStarted-b-", "RunGone-b-", "RunStarted-c-", "RunGone-c-"),
+    ]
+    bench.restart()
+    await until(lambda: len(bench.of(parts[0], RunGone)) == 1 and len(bench.reports) == 9, "only that it is up again")
+
+
+async def test_the_oldest_ended_runs_are_removed_once_no_order_names_them(state: Path) -> None:
+    bench = Bench(state, kept=2).open()
+    parts = [bench.part(name) for name in "abcd"]
+    for part in parts:
+        bench.order(*parts)
+        await bench.gone(part)
+    assert left(bench, parts) == "abcd"
+    bench.order(parts[0])
+    await until(lambda: left(bench, parts) == "acd", "the oldest that is not named goes")
+    bench.order()
+    await until(lambda: left(bench, parts) == "cd", "two are kept")
+    bench.restart()
+    bench.order(*parts, position=1)
+    last = bench.part("e")
+    bench.order(last, position=100)
+    await bench.gone(last)
+    assert [len(bench.of(part, RunStarted)) for part in parts] == [1, 1, 1, 1]
+    bench.close()
+
+
+def left(bench: Bench, parts: list[RunOrder]) -> str:
+    return "".join(part.job[-1] for part in parts if bench.directory(part).path.exists())
+
+
+async def test_half_made_and_half_removed_directories_are_cleared(bench: Bench) -> None:
+    bench.close()
+    for name in (".making-job-x-a1", ".removing-job-y-a1"):
+        (bench.home / "runs" / name / layout.WORK).mkdir(parents=True)
+    bench.restart()
+    await until(lambda: list((bench.home / "runs").iterdir()) == [], "both are cleared")

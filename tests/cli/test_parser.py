@@ -1,0 +1,148 @@
+import argparse
+import json
+
+import pytest
+
+from fairlease.cli import parser, verbs
+from fairlease.cli.exits import USAGE, CommandError
+from fairlease.cli.main import main
+
+
+def parse(*words: str) -> argparse.Namespace:
+    return parser.parse(words, verbs.build())
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        pytest.param("submit job.yaml", {"file": "job.yaml", "command": None, "wait": False}, id="a file"),
+        pytest.param("submit -", {"file": "-"}, id="standard input"),
+        pytest.param(
+            "submit -- python t.py --lr 1 -- x", {"command": ["python", "t.py", "--lr", "1", "--", "x"]}, id="CMD"
+        ),
+        pytest.param(
+            "submit f.yaml --gpus 8 -- a", {"file": "f.yaml", "gpus_per_host": 8, "command": ["a"]}, id="both"
+        ),
+        pytest.param("submit f --min-runtime 1h30m", {"min_runtime": "1h30m"}, id="a contract's length stays as typed"),
+        pytest.param("submit f --start-timeout 10m --wait", {"start_timeout_ms": 600_000}, id="our length is in ms"),
+        pytest.param("submit f --answer-timeout 2s", {"answer_timeout_ms": 2_000}, id="answer time-out"),
+        pytest.param("submit f --pool a --pool b", {"pool": ["a", "b"]}, id="pools in order"),
+        pytest.param("submit f --env A=1 --env B=x=y", {"env": [("A", "1"), ("B", "x=y")]}, id="environment"),
+        pytest.param("submit f --env A=", {"env": [("A", "")]}, id="an empty variable"),
+        pytest.param("submit f --max-retries 0", {"max_retries": 0}, id="no retries"),
+        pytest.param("queue", {"limit": 50, "output": "table", "question": "queue"}, id="queue"),
+        pytest.param("queue --json -q", {"output": "json", "quiet": True}, id="--json is -o json"),
+        pytest.param("queue -ojsonl", {"output": "jsonl"}, id="-o without a space"),
+        pytest.param("why job-abc-a3", {"job": "job-abc"}, id="an attempt stands for its job"),
+        pytest.param("why job-abc --at 7 --lang zh", {"at": 7, "lang": "zh"}, id="why at a position, in Chinese"),
+        pytest.param("job logs j -f --attempt 2 --host h-1", {"follow": True, "attempt": 2, "host": "h-1"}, id="logs"),
+        pytest.param("job cancel j", {"wish": "cancel-job", "answer_timeout_ms": 15_000}, id="cancel"),
+        pytest.param(
+            "host cordon h-1 --reason fan", {"wish": "cordon-host", "host": "h-1", "reason": "fan"}, id="cordon"
+        ),
+        pytest.param("host return h-1", {"wish": "return-host"}, id="return"),
+        pytest.param("budget show", {"question": "shares", "budget": None}, id="all budgets"),
+        pytest.param("budget set a --weight 0", {"weight": 0, "parent": None, "reason": ""}, id="a budget"),
+        pytest.param("policy show", {"question": "policy"}, id="policy"),
+        pytest.param("replay --live --json", {"live": True, "log": None, "output": "json"}, id="replay the live log"),
+        pytest.param("replay x.jsonl", {"live": False, "log": "x.jsonl"}, id="replay a file"),
+        pytest.param(
+            "trace play t.csv --hosts 20x8 --speed 60 --cut 30 --limit 9",
+            {"file": "t.csv", "hosts": (20, 8), "speed": 60.0, "cut": 30.0, "limit": 9},
+            id="play a trace",
+        ),
+        pytest.param(
+            "up --simulate-gpus 4x8 --account ci --account x",
+            {"simulate_gpus": (4, 8), "account": ["ci", "x"]},
+            id="up",
+        ),
+        pytest.param("up", {"simulate_gpus": None, "account": []}, id="up with nothing"),
+        pytest.param("serve ranker", {"service": "ranker", "module": "fairlease.cli.serve"}, id="serve"),
+        pytest.param("demo --json", {"module": "fairlease.cli.demo", "output": "json"}, id="demo"),
+        pytest.param("doctor", {"module": "fairlease.cli.doctor"}, id="doctor"),
+    ],
+)
+def test_words_become_arguments(words: str, seen: dict[str, object]) -> None:
+    args = parse(*words.split())
+    assert {key: getattr(args, key) for key in seen} == seen
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        pytest.param("", "COMMAND", id="nothing"),
+        pytest.param("sumbit x", "sumbit", id="an unknown command"),
+        pytest.param("job", "COMMAND", id="half a command"),
+        pytest.param("queue --lim 3", "--lim", id="a shortened option"),
+        pytest.param("queue --limit 0", "too small", id="no rows"),
+        pytest.param("queue --limit -3", "--limit", id="a negative number"),
+        pytest.param("queue --limit ٣", "whole number", id="a digit that is not ASCII"),
+        pytest.param("queue --limit 99999999999999999999", "whole number", id="a huge number"),
+        pytest.param("queue --limit 1e3", "whole number", id="a float for a count"),
+        pytest.param("queue -o xml", "xml", id="an unknown form"),
+        pytest.param("queue --me --submitter a", "not allowed with", id="two submitters"),
+        pytest.param("queue -- x", "submit", id="a command for a question"),
+        pytest.param("queue --account A.b", "not a name", id="an account that is no name"),
+        pytest.param("submit f --min-runtime 30", "not a length", id="a bare number"),
+        pytest.param("submit f --timeout 1h1h", "out of order", id="a unit twice"),
+        pytest.param("submit f --hosts 0", "too small", id="a gang of none"),
+        pytest.param("submit f --lane fast", "fast", id="an unknown lane"),
+        pytest.param("submit f --on-timeout die", "die", id="an unknown ending"),
+        pytest.param("submit f --env A", "KEY=VALUE", id="a variable without a value"),
+        pytest.param("submit f --env =x", "KEY=VALUE", id="a value without a variable"),
+        pytest.param("submit f --budget Team_A", "not a name", id="a budget that is no name"),
+        pytest.param("submit f g", "g", id="two files"),
+        pytest.param("why", "JOB", id="why without a job"),
+        pytest.param("why j --at 0", "too small", id="before the log"),
+        pytest.param("host cordon h.1", "not a name", id="a host that is no name"),
+        pytest.param("budget set a", "--weight", id="a budget without a weight"),
+        pytest.param("replay", "required", id="replay of nothing"),
+        pytest.param("replay --live x", "not allowed with", id="replay of two logs"),
+        pytest.param("up --simulate-gpus 4", "hosts x GPUs", id="half a grid"),
+        pytest.param("up --simulate-gpus 0x8", "too small", id="a grid without hosts"),
+        pytest.param("trace play t --speed 0", "above 0", id="standing still"),
+        pytest.param("trace play t --speed nan", "above 0", id="no speed at all"),
+        pytest.param("serve postman", "postman", id="an unknown service"),
+    ],
+)
+def test_a_mistake_ends_in_64_and_is_named(words: str, names: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        parse(*words.split())
+    assert caught.value.code == USAGE
+    assert names in caught.value.text
+    assert "--help" in caught.value.way_out
+
+
+@pytest.mark.parametrize(
+    "words", [["submit"], ["submit", "f", "--follow", "--json"], ["submit", "f", "--start-timeout", "1s"]]
+)
+def test_a_submission_that_makes_no_sense_is_usage_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == USAGE
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["--json", "-ojson", "--output=jsonl", "-o yaml"])
+def test_a_mistake_is_json_where_json_is_wanted(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["queue", "--limit", "x", *form.split()]) == USAGE
+    told = json.loads(capsys.readouterr().err)
+    assert (told["kind"], told["exit_code"]) == ("Error", USAGE)
+
+
+def test_the_form_of_the_jobs_own_command_is_not_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["queue", "--limit", "x", "--", "tool", "--json"]) == USAGE
+    assert capsys.readouterr().err.startswith("fairlease: ")
+
+
+@pytest.mark.parametrize("words", ["--help", "submit --help", "job logs --help", "trace play --help", "--version"])
+def test_help_and_version_are_no_mistake(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 0
+    assert "fairlease" in capsys.readouterr().out
+
+
+def test_the_account_of_the_environment_must_be_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEASE_ACCOUNT", "a b")
+    with pytest.raises(CommandError, match="FAIRLEASE_ACCOUNT"):
+        parser.account_of(parse("queue"))
+    assert parser.account_of(parse("queue", "--account", "ci")) == "ci"
+    monkeypatch.delenv("FAIRLEASE_ACCOUNT")
+    assert parser.account_of(parse("queue")) == "local"

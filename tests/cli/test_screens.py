@@ -1,0 +1,276 @@
+import msgspec
+import pytest
+
+from fairlease.cli.screens import names, screen
+from fairlease.cli.table import Column, Style, cell_width, facts, printable, table
+from fairlease.cli.wording import ago, count, gpu_hours, length, share, until
+from fairlease_schemas.explain import (
+    AsOf,
+    CommandAnswer,
+    Counterfactual,
+    HostRow,
+    HostsView,
+    PolicyView,
+    QueueRow,
+    QueueView,
+    ShareRow,
+    SharesView,
+    Why,
+    WhyReason,
+    WhyText,
+)
+from fairlease_schemas.policy import Policy
+from tests.cli.cell import attempt_view, job_view
+
+NOW = 1_700_000_600_000
+AS_OF = AsOf(epoch=1, position=42, log_time_ms=NOW)
+PLAIN = Style(width=1000, has_color=False, is_wide=False)
+WIDE = Style(width=1000, has_color=False, is_wide=True)
+JOB = "job-" + "a" * 20
+
+ROW = QueueRow(
+    job=JOB,
+    account="ci",
+    budget="team-a",
+    state="waiting",
+    hosts=2,
+    gpus=16,
+    min_runtime_ms=5_400_000,
+    since_ms=NOW - 120_000,
+    rank=3,
+    reason="protected-windows",
+)
+QUEUE = QueueView(
+    waiting=7,
+    running=1,
+    rows=(
+        msgspec.structs.replace(ROW, job="job-" + "b" * 20, state="running", rank=None, reason="", min_runtime_ms=0),
+        ROW,
+    ),
+    as_of=AS_OF,
+)
+
+
+def test_the_queue() -> None:
+    assert screen(QUEUE, NOW, PLAIN) == (
+        "JOB                       STATE    BUDGET  GPUS  WINDOW   SINCE  RANK  REASON\n"
+        "job-bbbbbbbbbbbbbbbbbbbb  running  team-a    16    idle  2m ago\n"
+        "job-aaaaaaaaaaaaaaaaaaaa  waiting  team-a    16   1h30m  2m ago     3  protected-windows\n"
+        "\n"
+        "1 running, 7 waiting, 6 not shown; as of log position 1-42\n"
+    )
+
+
+def test_the_wide_queue_names_accounts_and_hosts() -> None:
+    first = screen(QUEUE, NOW, WIDE).splitlines()[0].split()
+    assert first == ["JOB", "STATE", "ACCOUNT", "BUDGET", "HOSTS", "GPUS", "WINDOW", "SINCE", "RANK", "REASON"]
+
+
+def test_a_quiet_queue_is_rows_alone() -> None:
+    lines = screen(QUEUE, NOW, PLAIN, is_quiet=True).splitlines()
+    assert [line.split()[0] for line in lines] == ["job-" + "b" * 20, JOB]
+
+
+def test_an_empty_queue_still_says_where_it_was_read() -> None:
+    empty = QueueView(waiting=0, running=0, rows=(), as_of=AS_OF)
+    assert screen(empty, NOW, PLAIN).splitlines()[-1] == "0 running, 0 waiting; as of log position 1-42"
+
+
+def test_why_gives_the_sentence_the_reasons_and_what_would_change_it() -> None:
+    view = Why(
+        job=JOB,
+        state="waiting",
+        as_of=AS_OF,
+        rank=1,
+        start_by_ms=NOW + 4_210_000,
+        reasons=(
+            WhyReason(
+                code="protected-windows",
+                since_ms=NOW - 60_000,
+                until_ms=NOW + 3_600_000,
+                evidence={"needed_gpus": 32, "free_gpus": 8, "for_ms": 3_600_000},
+                positions=(17, 40),
+            ),
+        ),
+        counterfactuals=(Counterfactual(change={"hosts": 4}, start_by_ms=NOW),),
+        text=WhyText(en="Two hosts are inside their windows for another hour.", zh="两台主机仍在保护窗口内。"),
+    )
+    assert screen(view, NOW, PLAIN) == (
+        "job     job-aaaaaaaaaaaaaaaaaaaa\n"
+        "state   waiting\n"
+        "rank    1\n"
+        "starts  in 1h10m at the latest\n"
+        "why     Two hosts are inside their windows for another hour.\n"
+        "\n"
+        "protected-windows since 1m ago, ends in 1h\n"
+        "\n"
+        "REASON             EVIDENCE\n"
+        "protected-windows  needed_gpus 32, free_gpus 8, for 1h\n"
+        "\n"
+        "WITH     IT WOULD START\n"
+        "hosts 4  now\n"
+        "\n"
+        "as of log position 1-42\n"
+    )
+    assert "两台主机" in screen(view, NOW, PLAIN, lang="zh")
+    assert "17, 40" in screen(view, NOW, WIDE)
+
+
+def share_row(budget: str, parent: str, depth: int, standing: int | None) -> ShareRow:
+    return ShareRow(
+        budget=budget,
+        parent=parent,
+        depth=depth,
+        weight=2,
+        pool="h100",
+        entitled_gpu_ms=3_600_000 * 12,
+        used_gpu_ms=3_600_000 * 6 + 1_800_000,
+        promised_gpu_ms=0,
+        standing_permille=standing,
+        held_gpus=8,
+        waiting_jobs=1,
+    )
+
+
+def test_shares_are_a_tree_in_gpu_hours() -> None:
+    view = SharesView(rows=(share_row("root", "", 0, 541), share_row("org-a", "root", 1, None)), as_of=AS_OF)
+    assert screen(view, NOW, PLAIN) == (
+        "BUDGET   POOL  WEIGHT  ENTITLED GPU-H  USED GPU-H  PROMISED GPU-H  STANDING  GPUS HELD  WAITING\n"
+        "root     h100       2            12.0         6.5             0.0     0.541          8        1\n"
+        "  org-a  h100       2            12.0         6.5             0.0         -          8        1\n"
+        "\n"
+        "as of log position 1-42\n"
+    )
+
+
+def test_simulated_devices_are_marked_in_the_hosts() -> None:
+    real = HostRow(
+        host="host-1",
+        pool="h100",
+        model="H100",
+        block="b1",
+        gpus=8,
+        free_gpus=0,
+        is_simulated=False,
+        holds=("cordon(ops): fan",),
+        attempts=(f"{JOB}-a1",),
+    )
+    made_up = msgspec.structs.replace(real, host="sim-1", is_simulated=True, free_gpus=8, holds=(), attempts=())
+    assert screen(HostsView(rows=(real, made_up), as_of=AS_OF), NOW, PLAIN) == (
+        "HOST    POOL  DEVICES    MODEL  GPUS  FREE  HOLDS             RUNNING\n"
+        "host-1  h100  real       H100      8     0  cordon(ops): fan  job-aaaaaaaaaaaaaaaaaaaa-a1\n"
+        "sim-1   h100  simulated  H100      8     8\n"
+        "\n"
+        "2 hosts, 16 GPUs, 8 of them simulated, 8 free; as of log position 1-42\n"
+    )
+
+
+def test_a_job_shows_its_contract_and_its_attempts() -> None:
+    ran = msgspec.structs.replace(
+        attempt_view(JOB, ("host-1", "host-2")),
+        started_ms=NOW - 90_000,
+        ended_ms=NOW - 30_000,
+        end="failed",
+        exit_code=3,
+    )
+    view = job_view(
+        JOB, state="failed", end="failed", exit_code=3, attempts=(ran,), submitted_ms=NOW - 600_000, digest="d"
+    )
+    assert screen(view, NOW, PLAIN) == (
+        "job         job-aaaaaaaaaaaaaaaaaaaa\n"
+        "state       failed\n"
+        "end         failed\n"
+        "exit code   3\n"
+        "account     local\n"
+        "budget      team-a\n"
+        "request id  r-1\n"
+        "submitted   10m ago\n"
+        "gang        1 host with 8 GPUs each\n"
+        "window      15m\n"
+        "timeout     1h\n"
+        "contract    d\n"
+        "\n"
+        "ATTEMPT  POOL  GPUS  GRANTED  RAN  END     CODE  HOSTS\n"
+        "      1  h100    16  10m ago   1m  failed     3  host-1, host-2\n"
+        "\n"
+        "as of log position 1-42\n"
+    )
+
+
+def test_a_policy_shows_lengths_and_lists() -> None:
+    view = PolicyView(
+        name="default", policy=msgspec.json.decode(msgspec.json.encode(Policy(lookback_ms=60_000))), as_of=AS_OF
+    )
+    assert screen(view, NOW, PLAIN).splitlines()[:2] == ["policy    default", "lookback  1m"]
+    bounds = PolicyView(name="p", policy={"window_bounds": [{"up_to_gpus": 8, "shortest_ms": 900_000}]}, as_of=AS_OF)
+    assert "window_bounds[0].shortest    15m" in screen(bounds, NOW, PLAIN)
+
+
+def test_the_names_of_a_view_are_its_ids() -> None:
+    answer = CommandAnswer(account="a", seq=1, verb="v", outcome="accepted", job="", as_of=AS_OF)
+    assert names(QUEUE) == ("job-" + "b" * 20, JOB)
+    assert names(answer) == ()
+    assert names(job_view(JOB)) == (JOB,)
+
+
+def test_a_table_fits_the_terminal_by_cutting_what_may_be_cut() -> None:
+    columns = (Column("ID"), Column("TEXT", is_flexible=True), Column("N", is_number=True))
+    style = Style(width=26, has_color=False, is_wide=False)
+    assert table(columns, [("job-1234", "a long story", "7")], style) == (
+        "ID        TEXT          N\njob-1234  a long story  7\n"
+    )
+    narrow = Style(width=22, has_color=False, is_wide=False)
+    assert table(columns, [("job-1234", "a long story", "7")], narrow).splitlines()[1] == "job-1234  a long s…  7"
+    tiny = Style(width=5, has_color=False, is_wide=False)
+    assert table(columns, [("job-1234", "a long story", "7")], tiny).splitlines()[1] == "job-1234  a long …  7"
+
+
+def test_chinese_lines_up() -> None:
+    style = Style(width=100, has_color=False, is_wide=False)
+    assert table((Column("A"), Column("B")), [("训练", "x"), ("abcd", "y")], style) == "A     B\n训练  x\nabcd  y\n"
+    assert (cell_width("训练"), cell_width("e\u0301"), cell_width("ab")) == (4, 1, 2)
+
+
+def test_colour_fills_no_width_and_stands_only_where_it_may() -> None:
+    style = Style(width=100, has_color=True, is_wide=False)
+    colored = table((Column("STATE"), Column("X")), [("running", "y")], style)
+    assert colored == "\x1b[1mSTATE  \x1b[0m  \x1b[1mX\x1b[0m\n\x1b[32mrunning\x1b[0m  y\n"
+
+
+@pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\nb", "a\u202eb", "a\x07b", "a\u200bb"])
+def test_what_others_typed_never_commands_the_terminal(text: str) -> None:
+    assert printable(text).isprintable()
+    assert printable(text)[0] == "a"
+    assert text not in table((Column("A"),), [(text,)], PLAIN)
+    assert text not in facts([("a", text)])
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        (ago(NOW - 500, NOW), "just now"),
+        (ago(NOW + 5_000, NOW), "just now"),
+        (ago(NOW - 59_999, NOW), "59s ago"),
+        (ago(NOW - 3_661_000, NOW), "1h1m ago"),
+        (ago(NOW - 36_000_000, NOW), "10h ago"),
+        (ago(NOW - 90_000_000, NOW), "1d1h ago"),
+        (ago(0, NOW), ""),
+        (until(None, NOW), ""),
+        (until(NOW - 1, NOW), "now"),
+        (until(NOW + 7_200_000, NOW), "in 2h"),
+        (length(5_400_123), "1h30m"),
+        (length(500), "500ms"),
+        (length(0), "0s"),
+        (gpu_hours(0), "0.0"),
+        (gpu_hours(179_999), "0.0"),
+        (gpu_hours(180_000), "0.1"),
+        (gpu_hours(3_600_000 * 1_000_000), "1000000.0"),
+        (share(None), "-"),
+        (share(0), "0.000"),
+        (share(1_050), "1.050"),
+        (count(1, "host"), "1 host"),
+        (count(0, "host"), "0 hosts"),
+    ],
+)
+def test_numbers_in_the_words_of_people(said: str, wanted: str) -> None:
+    assert said == wanted

@@ -1,0 +1,1 @@
+"""Stories and tables about the pure core."""

@@ -1,0 +1,215 @@
+"""Which hosts there are, and what keeps them from new work."""
+
+import msgspec
+import pytest
+
+from fairlease_schemas.commands import CordonHost, ReturnHost
+from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered, Inventory
+from fairlease_schemas.job import CommandRefused, Problem
+from fairlease_schemas.reports import HostUp
+from tests.dsl.cell import MINUTE, Cell, granted, inventory, on
+
+SMALLER = inventory(1, gpus=7)
+
+
+def up(boot: str = "boot-1", of: Inventory | None = None) -> HostUp:
+    return HostUp(incarnation=boot, inventory=of or inventory(1))
+
+
+def registered(boot: str = "boot-1", of: Inventory | None = None) -> HostRegistered:
+    return HostRegistered(host="host-001", incarnation=boot, inventory=of or inventory(1))
+
+
+def held(owner: str = "ann", kind: str = "cordon", reason: str = "") -> HostHeld:
+    return HostHeld(host="host-001", owner=owner, kind=kind, reason=reason)
+
+
+def cleared(owner: str = "ann", kind: str = "cordon") -> HostHoldCleared:
+    return HostHoldCleared(host="host-001", owner=owner, kind=kind)
+
+
+CHANGED = held("health", "changed-devices", "devices changed under running work")
+SAME_AGAIN = cleared("health", "changed-devices")
+
+
+# registration ---------------------------------------------------------------------------------------
+
+
+def test_a_host_registers_and_says_so_only_once() -> None:
+    cell = Cell()
+    cell.when(up(), who="host-001").then(registered())
+    cell.when(up(), who="host-001").then().follows()
+
+
+def test_a_host_registers_anew_after_a_boot_or_with_other_devices() -> None:
+    cell = Cell().hosts(1)
+    cell.when(up("boot-2"), who="host-001").then(registered("boot-2"))
+    cell.when(up("boot-2", SMALLER), who="host-001").then(registered("boot-2", SMALLER))
+    assert cell.world.fleet.schedulable["h100"].value == 7
+
+
+def test_a_host_may_move_to_another_pool() -> None:
+    cell = Cell().hosts(1)
+    cell.when(up(of=inventory(1, pool="l40s")), who="host-001").then(registered(of=inventory(1, pool="l40s")))
+    assert {pool: meter.value for pool, meter in cell.world.fleet.schedulable.items()} == {"h100": 0, "l40s": 8}
+
+
+@pytest.mark.parametrize(
+    ("who", "what"),
+    [
+        pytest.param("host-001", inventory(1, gpus=0), id="no GPU"),
+        pytest.param("host-001", inventory(1, gpus=17), id="more GPUs than a host has"),
+        pytest.param("host-001", inventory(1, pool="H 100"), id="a pool that is no name"),
+        pytest.param("Host.1", inventory(1), id="a host that is no name"),
+        pytest.param(
+            "host-001", msgspec.structs.replace(inventory(1), memory_mib=10**30), id="memory no snapshot could hold"
+        ),
+        pytest.param("host-001", msgspec.structs.replace(inventory(1), cpu_cores=-1), id="fewer than no cores"),
+        pytest.param(
+            "host-001", msgspec.structs.replace(inventory(1), gpus=("GPU-x", "GPU-x")), id="the same GPU twice"
+        ),
+    ],
+)
+def test_an_inventory_out_of_bounds_is_refused(who: str, what: Inventory) -> None:
+    cell = Cell()
+    (event,) = cell.when(up(of=what), who=who).events()
+    assert isinstance(event, CommandRefused)
+    assert (event.verb, [problem.field for problem in event.problems]) == ("host-up", ["inventory"])
+    assert cell.world.digest()
+    assert cell.world.fleet.hosts == {}
+
+
+# devices that change under running work -------------------------------------------------------------
+
+
+def test_devices_that_change_under_running_work_hold_the_host() -> None:
+    cell = Cell().hosts(1).budgets(a=1)
+    cell.submit("r1")
+    cell.when(up(of=SMALLER), who="host-001").then(CHANGED)
+    cell.when(up(of=SMALLER), who="host-001").then()
+    assert cell.world.fleet.hosts["host-001"].inventory == inventory(1)
+
+
+def test_the_changed_host_registers_and_is_free_again_once_the_work_is_gone() -> None:
+    cell = Cell().hosts(1).budgets(a=1)
+    job = cell.submit("r1")
+    cell.say(up(of=SMALLER), "host-001")
+    cell.gone(job)
+    cell.when(up(of=SMALLER), who="host-001").then(registered(of=SMALLER), SAME_AGAIN)
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_devices_that_come_back_as_they_were_free_the_host(is_over: bool) -> None:
+    cell = Cell().hosts(1).budgets(a=1)
+    job = cell.submit("r1")
+    cell.say(up(of=SMALLER), "host-001")
+    if is_over:
+        cell.gone(job)
+    cell.when(up(), who="host-001").then(SAME_AGAIN)
+    assert cell.world.fleet.hosts["host-001"].holds == ()
+
+
+def test_devices_that_come_back_with_a_boot_free_the_host() -> None:
+    cell = Cell().hosts(1).budgets(a=1)
+    cell.submit("r1")
+    cell.say(up(of=SMALLER), "host-001")
+    cell.when(up("boot-2"), who="host-001").then(registered("boot-2"), SAME_AGAIN)
+
+
+def test_two_reports_in_one_record_see_each_other() -> None:
+    cell = Cell()
+    cell.when(up(), up(), up("boot-2"), who="host-001").then(registered(), registered("boot-2"))
+
+
+# holds ----------------------------------------------------------------------------------------------
+
+
+def test_a_cordoned_host_gets_no_new_work_and_keeps_what_it_has() -> None:
+    cell = Cell().hosts(2).budgets(a=1)
+    job = cell.submit("r1")
+    cell.when(CordonHost(host="host-001", reason="fan")).then(held(reason="fan"))
+    second = cell.submit("r2")
+    assert cell.world.jobs[second].attempts[0].hosts == ("host-002",)
+    assert cell.phase(job) == "granted"
+    cell.when(ReturnHost(host="host-001")).then(cleared())
+
+
+def test_a_returned_host_is_room_for_who_waits() -> None:
+    cell = Cell().hosts(1).budgets(a=1)
+    cell.say(CordonHost(host="host-001"))
+    job = cell.submit("r1")
+    assert cell.phase(job) == "waiting"
+    cell.say(ReturnHost(host="host-001"))
+    assert cell.phase(job) == "granted"
+
+
+def test_what_is_already_so_is_no_error() -> None:
+    cell = Cell().hosts(1)
+    cell.when(ReturnHost(host="host-001")).then()
+    cell.when(CordonHost(host="host-001")).then(held())
+    cell.when(CordonHost(host="host-001", reason="again")).then().follows()
+
+
+def test_holds_of_two_owners_stand_side_by_side() -> None:
+    cell = Cell().hosts(1)
+    cell.when(CordonHost(host="host-001")).then(held())
+    cell.when(CordonHost(host="host-001"), who="bob").then(held("bob"))
+    cell.when(ReturnHost(host="host-001")).then(cleared())
+    assert [hold.owner for hold in cell.world.fleet.hosts["host-001"].holds] == ["bob"]
+
+
+def test_only_its_owner_clears_a_hold() -> None:
+    cell = Cell().hosts(1)
+    cell.say(CordonHost(host="host-001"))
+    problem = Problem(field="host", rule="7.1", value="host-001", limit="only the owner clears a hold", way_out="ann")
+    cell.when(ReturnHost(host="host-001"), who="eve").then(
+        CommandRefused(account="eve", verb="return-host", seq=1, problems=(problem,))
+    )
+
+
+@pytest.mark.parametrize("said", [CordonHost(host="host-009"), ReturnHost(host="host-009")])
+def test_a_host_that_is_not_registered_is_refused(said: CordonHost | ReturnHost) -> None:
+    verb = str(type(said).__struct_config__.tag)
+    problem = Problem(field="host", rule="7.1", value="host-009", limit="a registered host")
+    Cell().when(said).then(CommandRefused(account="ann", verb=verb, seq=1, problems=(problem,)))
+
+
+def test_a_hold_outlives_a_boot() -> None:
+    cell = Cell().hosts(1)
+    cell.say(CordonHost(host="host-001"))
+    cell.say(up("boot-2"), "host-001")
+    assert [hold.owner for hold in cell.world.fleet.hosts["host-001"].holds] == ["ann"]
+
+
+def test_cordon_and_return_in_one_record_see_each_other() -> None:
+    cell = Cell().hosts(1)
+    cell.when(CordonHost(host="host-001"), ReturnHost(host="host-001")).then(held(), cleared())
+
+
+# schedulable time -----------------------------------------------------------------------------------
+
+
+def test_a_held_host_is_schedulable_only_while_earlier_work_has_it() -> None:
+    cell = Cell().hosts(1).budgets(a=1)
+    job = cell.submit("r1", gpus_per_host=3)
+    meter = cell.world.fleet.schedulable["h100"]
+    cell.at(MINUTE).say(CordonHost(host="host-001"))
+    assert meter.value == 3
+    cell.at(2 * MINUTE).gone(job)
+    assert meter.value == 0
+    cell.at(4 * MINUTE).say(ReturnHost(host="host-001"))
+    assert meter.value == 8
+    start_ms = meter.times_ms[0]
+    assert meter.integral(start_ms, start_ms + 5 * MINUTE) == (8 + 3 + 0 + 0 + 8) * MINUTE
+
+
+def test_a_new_host_is_room_for_a_gang_that_waits() -> None:
+    cell = Cell().hosts(2).budgets(a=1)
+    cell.say(CordonHost(host="host-001"))
+    job = cell.submit("r1", hosts=2, gpus_per_host=8)
+    whole = tuple(range(8))
+    cell.when(up(of=inventory(3)), who="host-003").then(
+        HostRegistered(host="host-003", incarnation="boot-1", inventory=inventory(3))
+    )
+    cell.settle()
+    assert granted(job, on(2, *whole), on(3, *whole)) in cell.events()

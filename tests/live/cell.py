@@ -1,0 +1,177 @@
+"""Cells of real processes: one whose supervisor is in this process, and one that `fairlease up` keeps."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from fairlease.runtime.settings import Settings
+from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
+from fairlease_schemas.subjects import SERVICES
+from tests.house.tree import ROOT
+from tests.live import process
+from tests.live.desk import ACCOUNTS, LIMIT_S, Desk, eventually
+
+HOSTS, GPUS = 4, 8
+SIMULATE = f"{HOSTS}x{GPUS}"
+
+
+class Cell(Desk):
+    """A supervised cell; `pid` and `kill` reach its processes by the names the supervisor gives them."""
+
+    def __init__(self, home: Path, parts: list[Part]) -> None:
+        super().__init__(home)
+        self.supervisor = Supervisor(Settings(state_dir=home, accounts=ACCOUNTS), parts)
+
+    async def start(self) -> None:
+        await self.supervisor.start()
+        await self.supervisor.wait_ready(LIMIT_S, hosts=HOSTS)
+        await self.open()
+
+    def pid(self, name: str) -> int:
+        return self.supervisor.bus_pid if name == "bus" else self.supervisor.pid(name)
+
+    def kill(self, *names: str) -> list[int]:
+        """SIGKILL to these parts (`bus`, `agent`, `ranker-a` …); the ids of the processes that were."""
+        pids = [self.pid(name) for name in names]
+        process.kill(*pids)
+        return pids
+
+    async def replaced(self, name: str, old: int) -> None:
+        """Returns once the supervisor has put another process in the place of this one, and it is ready."""
+        await eventually(lambda: self.pid(name) not in (0, old), f"another {name} after {old}")
+        service = name.rpartition("-")[0]
+        if service in SERVICES:
+            await eventually(lambda: self._is_ready(service, self.pid(name)), f"{name} is ready")
+
+    async def _is_ready(self, service: str, pid: int) -> bool:
+        # A question goes to every replica and the first reply is heard: ask until it is this one's.
+        health = await self.ask(service, "health")
+        return health.get("pid") == pid and bool(health["is_ready"])
+
+    def said(self, name: str) -> str:
+        """What a part wrote about itself."""
+        path = self.supervisor.logs / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    async def stop(self) -> None:
+        await self.close()
+        await self.supervisor.stop()
+
+
+@asynccontextmanager
+async def cell_at(home: Path, *, replicas: int = 1, parts: list[Part] | None = None) -> AsyncIterator[Cell]:
+    """A furnished cell, judged at the end; afterwards nothing of it is left, whatever happened."""
+    cell = Cell(home, [*service_parts(replicas), agent_part(SIMULATE)] if parts is None else parts)
+    try:
+        await cell.start()
+        await cell.furnish()
+        yield cell
+        await cell.judge()
+    finally:
+        await cell.stop()
+        process.kill_all(home)
+
+
+class Up(Desk):
+    """A cell that `fairlease up` keeps: a process like any other, which may be killed."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment in which every command finds this cell."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEASE_")}
+        paths = os.pathsep.join((str(ROOT / "schemas"), str(ROOT / "services")))
+        return {**kept, "PYTHONPATH": paths, "FAIRLEASE_HOME": str(self.home)}
+
+    async def start(self) -> None:
+        """Starts `up` and returns when it says that it is ready."""
+        self.home.mkdir(exist_ok=True)
+        out = self.home / "up.out"
+        accounts = [word for account in ACCOUNTS for word in ("--account", account)]
+        with out.open("wb") as said, (self.home / "up.err").open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "fairlease", "up", "--simulate-gpus", SIMULATE, *accounts],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=errors,
+            )
+        await eventually(lambda: b"ready in" in out.read_bytes() or self._has_left(), "`up` is ready")
+        assert not self._has_left(), (self.home / "up.err").read_text()[-2_000:]
+        await self.open()
+
+    def _has_left(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def parts(self) -> list[int]:
+        """The processes of the cell, `up` first; jobs and their shims are not among them."""
+        assert self.process is not None
+        up = self.process.pid
+        return [up, *_children(up)]
+
+    async def kill_everything(self) -> None:
+        """SIGKILL to `up`, the bus, every service and the agent at once; jobs are let be."""
+        pids = self.parts()
+        assert len(pids) == 1 + 1 + len(SERVICES) + 1, pids
+        process.kill(*pids)
+        await self.wait_left()
+        await eventually(lambda: not set(pids) & set(process.belonging(self.home)), "all that was killed is gone")
+
+    async def wait_left(self) -> int:
+        """The exit code of `up`, once it has left; the desk's connection is closed."""
+        assert self.process is not None
+        code = await asyncio.to_thread(self.process.wait, LIMIT_S)
+        self.process = None
+        await self.close()
+        return code
+
+    async def run(self, *words: str) -> tuple[int, str, str]:
+        """A command typed into a shell beside the cell: its exit code, its output, its errors."""
+        child = await self.spawn(*words)
+        out, err = await asyncio.wait_for(child.communicate(), LIMIT_S)
+        assert child.returncode is not None
+        return child.returncode, out.decode(), err.decode()
+
+    async def spawn(self, *words: str) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fairlease", *words, env=self.env, stdin=-3, stdout=pipe, stderr=pipe
+        )
+
+
+@asynccontextmanager
+async def up_at(home: Path) -> AsyncIterator[Up]:
+    """As `cell_at`, for a cell that `up` keeps. A test may leave it stopped: it is started to be judged."""
+    up = Up(home)
+    try:
+        await up.start()
+        await up.furnish()
+        yield up
+        if up.process is None:
+            await up.start()
+        await up.judge()
+    finally:
+        await up.close()
+        process.kill_all(home)
+        if up.process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                up.process.wait(LIMIT_S)
+
+
+def _children(parent: int) -> list[int]:
+    """Direct children by the kernel's account."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[1]) == parent and fields[0] not in "ZX":
+                    found.append(int(entry.name))
+    return found

@@ -1,0 +1,336 @@
+"""A desk at a cell: hands in work as a client would, watches the log, and judges it at the end.
+
+It needs a directory and nothing else, so it works the same for a cell that the test supervises and
+for one that `fairlease up` does. Whatever was acknowledged here must be in the log and come to its end.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import nats.errors
+from nats.aio.msg import Msg
+
+from fairlease.core.order import host_order
+from fairlease.replay.verify import Replay
+from fairlease.runtime.connection import Connection, connect
+from fairlease.runtime.settings import url_in
+from fairlease_schemas.ids import job_id
+from fairlease_schemas.orders import HostOrder
+from fairlease_schemas.policy import DEFAULT_WINDOW_BOUNDS, Policy, WindowBound
+from fairlease_schemas.subjects import Subjects
+from tests.live.journal import Journal, api, last_on, read_stream
+from tests.live.oracle import OWNER, Oracle
+
+ACCOUNTS = ("local", "ci")
+BUDGETS = ("team-a", "team-b")
+LIMIT_S = 60.0
+"""How long a condition is waited for: the machine may be busy; nothing here measures time."""
+
+QUICK = Policy(
+    window_bounds=(WindowBound(up_to_gpus=1 << 30, shortest_ms=1, longest_ms=DEFAULT_WINDOW_BOUNDS[0].longest_ms),),
+    retry_backoff_ms=300,
+    retry_backoff_cap_ms=500,
+    rank_period_ms=2_000,
+)
+"""Numbers by which a test need not wait for minutes."""
+
+_T = TypeVar("_T")
+
+
+class Job(NamedTuple):
+    """A job to hand in, and the terminal event that is expected of it, with its exit code."""
+
+    name: str
+    script: str = "exit 0"
+    account: str = "local"
+    budget: str = "team-a"
+    hosts: int = 1
+    gpus: int = 1
+    min_runtime: str = "1s"
+    timeout: str = "1h"
+    on_timeout: str = "fail"
+    grace: str = "1s"
+    max_retries: int = 0
+    end: str = "job-succeeded"
+    code: int | None = None
+
+    @property
+    def id(self) -> str:
+        return job_id(self.account, self.budget, self.name)
+
+
+async def eventually(
+    holds: Callable[[], _T] | Callable[[], Awaitable[_T]], what: str, limit_s: float = LIMIT_S, pause_s: float = 0.02
+) -> _T:
+    """The first true answer of a condition; fails, saying what was waited for, when there is none."""
+    until_s = asyncio.get_running_loop().time() + limit_s
+    while True:
+        found: Any = holds()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found  # type: ignore[no-any-return]  # what the condition gave
+        assert asyncio.get_running_loop().time() < until_s, f"not within {limit_s:g} s: {what}"
+        await asyncio.sleep(pause_s)
+
+
+class Desk:
+    """One test's view of the cell in `home`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.subjects = Subjects("lab")
+        self.jobs: dict[str, Job] = {}
+        self.journal = Journal(lambda: self.client, self.subjects)
+        self._client: Connection | None = None
+
+    @property
+    def client(self) -> Connection:
+        assert self._client is not None, "open comes first"
+        return self._client
+
+    @property
+    def starts(self) -> Path:
+        """Where every job writes a line when its command really begins."""
+        return self.home / "starts"
+
+    async def open(self) -> None:
+        """Connects to the bus of this directory; the connection outlives restarts of the bus."""
+        self._client = await connect(url_in(self.home), "desk", exit_on_close=False, first_connect_s=LIMIT_S)
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def furnish(self) -> None:
+        """Budgets and quick numbers, in force when this returns."""
+        for budget in BUDGETS:
+            await self.answered("change-budget", {"budget": budget, "weight": 1})
+        await self.answered("change-policy", {"name": "quick", "policy": msgspec.to_builtins(QUICK)})
+
+    # what is handed in -----------------------------------------------------------------------------
+    async def publish(self, subject: str, data: bytes) -> int:
+        """Stores a message on a stream, again and again until the bus has acknowledged it; its sequence."""
+        while True:
+            try:
+                reply = await self.client.request(subject, data, timeout=2)
+            except (nats.errors.Error, OSError):
+                await asyncio.sleep(0.05)
+                continue
+            answer = json.loads(reply.data)
+            if "error" not in answer:
+                return int(answer["seq"])
+            assert answer["error"].get("code", 0) >= 500, answer
+            await asyncio.sleep(0.05)
+
+    async def send(self, verb: str, body: Any, account: str = "local") -> int:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.publish(self.subjects.command(account, verb), data)
+
+    async def submit(self, job: Job) -> str:
+        """Hands a job in; from the acknowledgement on it is owed an end."""
+        await self.send("submit-job", self.body(job), job.account)
+        self.jobs[job.id] = job
+        return job.id
+
+    def body(self, job: Job) -> dict[str, Any]:
+        spec = {
+            "budget": job.budget,
+            "hosts": job.hosts,
+            "gpus_per_host": job.gpus,
+            "min_runtime": job.min_runtime,
+            "timeout": job.timeout,
+            "on_timeout": job.on_timeout,
+            "checkpoint": {"grace": job.grace},
+            "max_retries": job.max_retries,
+            "command": ["sh", "-c", f'echo "$FAIRLEASE_ATTEMPT $FAIRLEASE_HOST" >>"$STARTS"; {job.script}'],
+            "env": {"STARTS": str(self.starts)},
+        }
+        return {"request_id": job.name, "contract": {"apiVersion": "fairlease/v1", "kind": "Job", "spec": spec}}
+
+    async def cancel(self, job: str) -> int:
+        return await self.send("cancel-job", {"job": job}, self.jobs[job].account)
+
+    async def answer(self, account: str, seq: int) -> dict[str, Any]:
+        """The answer in the feed to the command at that place of the account's inbox."""
+
+        async def stored() -> Any:
+            return await last_on(self.client, self.subjects.feed_stream, self.subjects.answer(account, seq))
+
+        found = await eventually(stored, f"the answer to {account} {seq}")
+        return dict(json.loads(found.data))
+
+    async def answered(self, verb: str, body: Any, account: str = "local") -> dict[str, Any]:
+        return await self.answer(account, await self.send(verb, body, account))
+
+    # what became of it -----------------------------------------------------------------------------
+    async def ask(self, service: str, question: str, body: Any = None) -> dict[str, Any]:
+        """A service's reply; empty while nobody replies."""
+        try:
+            reply = await self.client.request(
+                self.subjects.ask(service, question), json.dumps(body or {}).encode(), timeout=1
+            )
+        except (nats.errors.Error, OSError):
+            return {}
+        return dict(json.loads(reply.data))
+
+    async def event(self, job: str, *tags: str, count: int = 1) -> dict[str, Any]:
+        """The job's `count`-th event with one of these tags, once it is in the log."""
+
+        async def found() -> list[dict[str, Any]]:
+            await self.journal.read()
+            return self.journal.of_job(job, *tags)[count - 1 : count]
+
+        return (await eventually(found, f"{count} x {' or '.join(tags)} of {job}"))[0]
+
+    async def written(self, service: str, after: int) -> None:
+        """Returns once the service wrote a record behind that position."""
+
+        async def found() -> int:
+            await self.journal.read()
+            return self.journal.written_by(service, after=after)
+
+        await eventually(found, f"a record of {service} after {after}")
+
+    async def over(self, *jobs: str, limit_s: float = LIMIT_S) -> None:
+        """Returns once these jobs (all that were acknowledged, when none is named) are over, as expected of them."""
+        names = jobs or tuple(self.jobs)
+
+        async def ended() -> bool:
+            await self.journal.read()
+            return all(name in self.journal.ends for name in names)
+
+        try:
+            await eventually(ended, "the ends of all jobs", limit_s)
+        except AssertionError as error:
+            left = {name: [e["type"] for e in self.journal.of_job(name)] for name in names}
+            left = {name: steps for name, steps in left.items() if name not in self.journal.ends}
+            raise AssertionError(f"{error}; without an end: {left}") from None
+        for name in names:
+            self._check_end(self.jobs[name], self.journal.ends[name])
+
+    @staticmethod
+    def _check_end(job: Job, end: dict[str, Any]) -> None:
+        assert end["type"] == job.end, (job, end)
+        assert job.code is None or end.get("exit_code") == job.code, (job, end)
+
+    def started(self) -> list[tuple[str, str]]:
+        """(attempt, host) of every command that ever began, in order."""
+        lines = self.starts.read_text().splitlines() if self.starts.exists() else []
+        return [(attempt, host) for attempt, _, host in (line.partition(" ") for line in lines)]
+
+    async def cancel_rest(self) -> None:
+        """Cancels what is not over, and waits until all is."""
+        await self.journal.read()
+        for name in self.jobs:
+            if name not in self.journal.ends:
+                await self.cancel(name)
+        await eventually(self._is_at_rest, "every job is over and nothing is left to write")
+
+    async def _is_at_rest(self) -> bool:
+        await self.journal.read()
+        if not self.journal.ends.keys() >= self.jobs.keys() | self.journal.admitted:
+            return False
+        return not Oracle(self.journal.records).rest()
+
+    # judgement ---------------------------------------------------------------------------------------
+    async def judge(self) -> Oracle:
+        """Lets everything come to rest, then replays and judges the log and all that was made of it."""
+        await self.cancel_rest()
+        await eventually(self._is_everything_answered, "every message has its answer")
+        oracle = await self.judge_log()
+        assert oracle.rest() == []
+        missing = self.jobs.keys() - oracle.jobs.keys()
+        assert not missing, f"acknowledged and lost: {missing}"
+        self._judge_hosts(oracle)
+        await eventually(lambda: self._is_feed_whole(oracle), "every answer and step is in the feed, once")
+        return oracle
+
+    async def judge_log(self) -> Oracle:
+        """The log as it is now: replayed without a difference, and nothing found by the oracle."""
+        await self.journal.read()
+        oracle = Oracle(self.journal.records)
+        assert oracle.findings == []
+        replay = Replay()
+        for entry in self.journal.entries:
+            difference = replay.check(entry.seq, entry.data)
+            assert difference is None, difference
+        await eventually(lambda: self._are_orders_true(replay), "the orders say what the log says")
+        return oracle
+
+    async def _is_everything_answered(self) -> bool:
+        """Whether the owners answered every command and report, each once, leaving none out."""
+        await self.journal.read()
+        oracle = Oracle(self.journal.records)
+        names = await api(self.client, "STREAM.NAMES")
+        inboxes = [name for name in names["streams"] if name.startswith(self.subjects.inbox_prefix)]
+        for stream in (*inboxes, self.subjects.reports_stream):
+            owed: dict[str, list[int]] = {}
+            for message in await read_stream(self.client, stream):
+                owner = OWNER.get(message.subject.rpartition(".")[2])
+                if owner is not None:
+                    owed.setdefault(owner, []).append(message.seq)
+            for owner, sequences in owed.items():
+                if oracle.answered.get((owner, stream)) != sequences:
+                    return False
+        return True
+
+    async def _are_orders_true(self, replay: Replay) -> bool:
+        for host in replay.world.ordered:
+            stored = await last_on(self.client, self.subjects.orders_stream, self.subjects.order(host))
+            if stored is None or msgspec.json.decode(stored.data, type=HostOrder) != host_order(replay.world, host):
+                return False
+        return True
+
+    def _judge_hosts(self, oracle: Oracle) -> None:
+        """What agents wrote down and what really began, against the log."""
+        started = self.started()
+        assert len(started) == len(set(started)), f"began twice: {[s for s in started if started.count(s) > 1]}"
+        records = {(path.parent.name, path.parts[-4]): path.parent for path in self.home.glob("agent/*/runs/*/run.json")}
+        assert set(started) <= records.keys(), "began without a record"
+        for (name, host), directory in records.items():
+            attempt = oracle.attempts[name]
+            facts = json.loads((directory / "run.json").read_bytes())
+            gone = json.loads((directory / "gone.json").read_bytes())
+            assert facts["token"] == f"1-{attempt.token[0]}-{attempt.token[1]}", (name, host)
+            logged = attempt.gone[host]
+            assert (logged["end"], logged.get("exit_code")) == (gone["end"], gone.get("exit_code")), (name, host)
+            assert host not in attempt.started or (directory / "started.json").exists(), (name, host)
+        for name, attempt in oracle.attempts.items():
+            assert attempt.is_stillborn or {(name, host) for host in attempt.parts} <= records.keys(), name
+
+    async def _is_feed_whole(self, oracle: Oracle) -> bool:
+        found = [stored.headers["ce-id"] for stored in await read_stream(self.client, self.subjects.feed_stream)]
+        assert len(found) == len(set(found)), f"twice in the feed: {[i for i in found if found.count(i) > 1]}"
+        assert set(found) <= oracle.expected_feed, set(found) - oracle.expected_feed
+        return set(found) == oracle.expected_feed
+
+
+class Ears:
+    """Hears messages as they are stored, and keeps them; `next` waits for one that fits."""
+
+    def __init__(self) -> None:
+        self._heard: asyncio.Queue[Msg] = asyncio.Queue()
+
+    @classmethod
+    async def at(cls, desk: Desk, *subjects: str) -> "Ears":
+        ears = cls()
+
+        async def hear(message: Msg) -> None:
+            ears._heard.put_nowait(message)
+
+        for subject in subjects:
+            await desk.client.subscribe(subject, cb=hear)
+        await desk.client.flush()
+        return ears
+
+    async def next(self, fits: Callable[[Msg], bool] = lambda _: True, limit_s: float = LIMIT_S) -> Msg:
+        async with asyncio.timeout(limit_s):
+            while not fits(message := await self._heard.get()):
+                pass
+        return message

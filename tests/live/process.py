@@ -1,0 +1,67 @@
+"""Which processes of this machine belong to a cell under test, and how they are ended.
+
+A cell's services and bus name its directory in their environment or arguments; jobs carry it in
+theirs, shims in their argument, and what a job starts works below it. Zombies have none of these.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+LIMIT_S = 20.0
+
+
+def belonging(home: Path) -> list[int]:
+    """Living processes of the cell in this directory, jobs and their shims included."""
+    mark = str(home).encode()
+    return [pid for pid in _pids() if pid != os.getpid() and mark in _words(pid)]
+
+
+def jobs_of(home: Path) -> list[int]:
+    """Those of them that are jobs, or started by jobs."""
+    return [pid for pid in belonging(home) if b"FAIRLEASE_JOB=" in _read(pid, "environ")]
+
+
+def kill(*pids: int) -> None:
+    """SIGKILL to all of them, as close together as can be; gone ones are passed over."""
+    send(signal.SIGKILL, *pids)
+
+
+def send(number: signal.Signals, *pids: int) -> None:
+    for pid in pids:
+        assert pid > 1, "a process that is away cannot be signalled"
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def kill_all(home: Path) -> None:
+    """Ends whatever of the cell is left, and returns when nothing is."""
+    until_s = time.monotonic() + LIMIT_S
+    while left := belonging(home):
+        assert time.monotonic() < until_s, f"these will not die: {[_words(pid)[:200] for pid in left]}"
+        kill(*left)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.01)
+
+
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 - names are all we want
+
+
+def _words(pid: int) -> bytes:
+    try:
+        cwd = os.readlink(f"/proc/{pid}/cwd").encode()  # noqa: PTH115 - a removed folder is no path
+    except OSError:
+        cwd = b""
+    return b"\0".join((_read(pid, "environ"), _read(pid, "cmdline"), cwd))
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,70 @@
+import pytest
+from nats.js.errors import APIError
+
+from fairlease.runtime import api, streams
+from fairlease.runtime.connection import Connection
+from fairlease.runtime.errors import ConfigWrong
+from fairlease_schemas.subjects import Subjects
+from tests.services.bench import record, store
+
+
+async def _change(client: Connection, stream: str, **fields: object) -> None:
+    config = (await api.request(client, f"STREAM.INFO.{stream}"))["config"]
+    await api.request(client, f"STREAM.UPDATE.{stream}", {**config, **fields})
+
+
+async def test_declaring_twice_makes_nothing_and_changes_nothing(client: Connection, subjects: Subjects) -> None:
+    assert await streams.declare(client, subjects, ("local",)) == []
+    assert await streams.assert_config(client, subjects) == [subjects.inbox_stream("local")]
+
+
+async def test_a_new_account_gets_an_inbox(client: Connection, subjects: Subjects) -> None:
+    made = await streams.declare(client, subjects, ("local", "ci"))
+    assert made == [subjects.inbox_stream("ci")]
+    assert await streams.inboxes(client, subjects) == [subjects.inbox_stream("ci"), subjects.inbox_stream("local")]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_age", 3_600_000_000_000),
+        ("max_msgs", 2),
+        ("discard", "old"),
+        ("max_msg_size", 1024),
+        ("duplicate_window", 60_000_000_000),
+        ("allow_msg_ttl", True),
+    ],
+)
+async def test_a_log_that_was_reconfigured_is_refused_by_name(
+    client: Connection, subjects: Subjects, field: str, value: object
+) -> None:
+    await _change(client, subjects.log_stream, **{field: value})
+    with pytest.raises(ConfigWrong, match=rf"stream {subjects.log_stream}: {field} must be .* and is {value!r}"):
+        await streams.assert_config(client, subjects)
+    with pytest.raises(ConfigWrong):
+        await streams.declare(client, subjects, ("local",))
+
+
+async def test_a_missing_stream_is_refused(client: Connection, subjects: Subjects) -> None:
+    await client.jsm().delete_stream(subjects.orders_stream)
+    with pytest.raises(ConfigWrong, match=subjects.orders_stream):
+        await streams.assert_config(client, subjects)
+
+
+async def test_a_record_can_be_neither_deleted_nor_purged(client: Connection, subjects: Subjects) -> None:
+    await store(client, subjects.log("ledger", "x"), record())
+    with pytest.raises(APIError):
+        await client.jsm().delete_msg(subjects.log_stream, 1)
+    with pytest.raises(APIError):
+        await client.jsm().purge_stream(subjects.log_stream)
+
+
+async def test_of_orders_the_last_is_kept_and_of_contracts_the_first(client: Connection, subjects: Subjects) -> None:
+    for body in (b"1", b"2"):
+        await store(client, subjects.order("host-1"), body)
+    await store(client, subjects.contract("d1"), b"1")
+    second = await client.request(subjects.contract("d1"), b"2", timeout=3)
+    assert b"10077" in second.data
+    last = await client.jsm().get_last_msg(subjects.orders_stream, subjects.order("host-1"))
+    kept = await client.jsm().get_last_msg(subjects.contracts_stream, subjects.contract("d1"))
+    assert (last.data, kept.data) == (b"2", b"1")
