@@ -86,12 +86,12 @@ class Room:
             self.free[part.host] = [index for index in self.free[part.host] if index not in taken]
             self._list(part.host)
 
-    def close(self, hosts: Iterable[HostId]) -> None:
-        """Nobody gets anything on these hosts for the rest of this step."""
+    def close(self, hosts: Iterable[HostId], claim: JobId) -> None:
+        """Nobody gets anything on these hosts for the rest of this step: a better pick claims them."""
         self._verdicts.clear()
         for host in hosts:
             self._unlist(host)
-            self._kept[host] = ""
+            self._kept[host] = claim
 
     def is_open(self, host: HostId) -> bool:
         """Whether anybody may be placed there: no hold, not kept, not closed."""
@@ -127,8 +127,7 @@ class Room:
         if job in self._keeping:
             return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job)
         if self._kept and self._with_kept_open(shape):
-            owners = sorted({owner for owner in self._kept.values() if owner})
-            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=owners[0] if owners else "")
+            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=min(self._kept.values()))
         return (Reason.FRAGMENTATION if sum(open_free) >= shape.gpus else Reason.CAPACITY), evidence
 
     def by_block(self, hosts: list[HostId], wanted: int) -> list[HostId]:

@@ -17,7 +17,7 @@ from fairlease.core.preemption.victims import Evictable
 from fairlease.core.world import RANKED, World
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, GangGranted, Licence, Part, PoolRank
 from fairlease_schemas.envelope import Address, Answer, Event
-from fairlease_schemas.ids import AccountId, BudgetId, JobId, attempt_id
+from fairlease_schemas.ids import AccountId, BudgetId, JobId, PoolId, attempt_id
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 
@@ -33,7 +33,7 @@ class Placed(msgspec.Struct):
     looked_at: set[str] = set()
     taken: set[JobId] = set()
     leaves_with_claim: set[BudgetId] = set()
-    lane_gpus: int = 0
+    lane_gpus: dict[PoolId, int] = {}
     lane_people: dict[AccountId, int] = {}
     is_cut: bool = False
 
@@ -55,10 +55,12 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
 def place(world: World, policy: Policy, ranked: CycleRanked, now_ms: int) -> Placed:
     """Walk every pool's picks in order and grant what fits."""
     placed = Placed()
-    for attempt, gpus in world.lane.items():
-        placed.lane_gpus += gpus
-        owner = world.jobs[world.live[attempt]].account
-        placed.lane_people[owner] = placed.lane_people.get(owner, 0) + 1
+    for name, gpus in world.lane.items():
+        found = world.attempt(name)
+        assert found is not None, "the lane holds live attempts"
+        job, attempt = found
+        placed.lane_gpus[attempt.pool] = placed.lane_gpus.get(attempt.pool, 0) + gpus
+        placed.lane_people[job.account] = placed.lane_people.get(job.account, 0) + 1
     for pool in ranked.pools:
         _place_pool(world, policy, pool, placed, now_ms)
     return placed
@@ -67,7 +69,8 @@ def place(world: World, policy: Policy, ranked: CycleRanked, now_ms: int) -> Pla
 def _place_pool(world: World, policy: Policy, rank: PoolRank, placed: Placed, now_ms: int) -> None:
     room = Room(world, rank.pool, now_ms)
     evictable = Evictable(world, rank.pool, now_ms)
-    picker = Picker(rank, lambda key: _members(world, key))
+    kept = _with_hosts_kept(world, rank.pool, now_ms)
+    picker = Picker(rank, lambda key: kept.get(key) or _members(world, key))
     lane_limit = max(max(room.size.values(), default=0), rank.schedulable_gpus * policy.debug_permille // 1000)
     while (pick := picker.next()) is not None:
         job = world.jobs[pick.job]
@@ -75,10 +78,9 @@ def _place_pool(world: World, policy: Policy, rank: PoolRank, placed: Placed, no
         if pick.job in placed.taken or job.phase is not Phase.WAITING:
             picker.skip()
             continue
-        if pick.licence is Licence.DEBUG and not _lane_takes(policy, placed, pick, lane_limit):
-            placed.verdicts.setdefault(
-                pick.of.key, (Reason.LANE_FULL, Evidence(pool=rank.pool, held_gpus=placed.lane_gpus))
-            )
+        if pick.licence is Licence.DEBUG and not _lane_takes(policy, placed, pick, rank.pool, lane_limit):
+            evidence = Evidence(pool=rank.pool, held_gpus=placed.lane_gpus.get(rank.pool, 0))
+            placed.verdicts.setdefault(pick.of.key, (Reason.LANE_FULL, evidence))
             picker.blocked()
             continue
         shape = Shape(pick.of.hosts, pick.of.gpus_per_host)
@@ -100,21 +102,33 @@ def _members(world: World, key: str) -> list[tuple[Address, JobId]]:
     return waiting.members if waiting else []
 
 
-def _lane_takes(policy: Policy, placed: Placed, pick: Pick, lane_limit: int) -> bool:
-    """Whether the lane has a place for it (3.1); beyond that it ranks as ordinary work."""
-    gpus = pick.of.hosts * pick.of.gpus_per_host
-    return (
-        placed.lane_gpus + gpus <= lane_limit and placed.lane_people.get(pick.of.account, 0) < policy.debug_per_person
-    )
+def _with_hosts_kept(world: World, pool: PoolId, now_ms: int) -> dict[str, list[tuple[Address, JobId]]]:
+    """Classes in which hosts are kept for somebody, those members first: one who came back must not block them."""
+    first: dict[str, list[tuple[Address, JobId]]] = {}
+    for kept in world.reservations.values():
+        job = world.jobs[kept.job]
+        if kept.pool == pool and now_ms < kept.expires_ms and job.phase is Phase.WAITING:
+            first.setdefault(class_key(job), []).append((job.admitted, job.id))
+    for key, members in first.items():
+        members.sort()
+        ahead = set(members)
+        members.extend(member for member in _members(world, key) if member not in ahead)
+    return first
 
 
-def _grant(world: World, placed: Placed, pick: Pick, pool: str, parts: tuple[Part, ...]) -> None:
+def _lane_takes(policy: Policy, placed: Placed, pick: Pick, pool: PoolId, lane_limit: int) -> bool:
+    """Whether the pool's lane has a place for it, and its person too (3.1); beyond that it ranks as ordinary work."""
+    gpus = placed.lane_gpus.get(pool, 0) + pick.of.hosts * pick.of.gpus_per_host
+    return gpus <= lane_limit and placed.lane_people.get(pick.of.account, 0) < policy.debug_per_person
+
+
+def _grant(world: World, placed: Placed, pick: Pick, pool: PoolId, parts: tuple[Part, ...]) -> None:
     job = world.jobs[pick.job]
     number = len(job.attempts) + 1
     placed.taken.add(job.id)
     placed.verdicts.pop(pick.of.key, None)
     if pick.licence is Licence.DEBUG:
-        placed.lane_gpus += job.gpus
+        placed.lane_gpus[pool] = placed.lane_gpus.get(pool, 0) + job.gpus
         placed.lane_people[job.account] = placed.lane_people.get(job.account, 0) + 1
     placed.grants.append(
         GangGranted(
@@ -132,7 +146,7 @@ def _grant(world: World, placed: Placed, pick: Pick, pool: str, parts: tuple[Par
 def _block(world: World, room: Room, evictable: Evictable, placed: Placed, pick: Pick) -> None:
     """The pick does not fit: say why, and let it claim what it may evict."""
     shape = Shape(pick.of.hosts, pick.of.gpus_per_host)
-    placed.verdicts[pick.of.key] = room.verdict(shape, pick.job)
+    _note(placed, pick.of.key, *room.verdict(shape, pick.job))
     may_claim = not placed.claims or pick.of.budget not in placed.leaves_with_claim
     if pick.licence is Licence.IDLE or not may_claim or pick.job in world.reservations:
         return
@@ -145,7 +159,14 @@ def _block(world: World, room: Room, evictable: Evictable, placed: Placed, pick:
         placed.leaves_with_claim.add(pick.of.budget)
     placed.claims.append(Claim(job=pick.job, pool=room.pool, key=pick.of.key, licence=pick.licence))
     evictable.spend(plan)
-    room.close(plan.hosts)
+    room.close(plan.hosts, pick.job)
+
+
+def _note(placed: Placed, key: str, code: Reason, evidence: Evidence) -> None:
+    """The class's verdict: the last pool's, except that a pool which could never take it says nothing for others."""
+    noted = placed.verdicts.get(key)
+    if noted is None or code is not Reason.CONSTRAINT_CONFLICT or noted[1].pool == evidence.pool:
+        placed.verdicts[key] = (code, evidence)
 
 
 def reason_changes(world: World, placed: Placed) -> list[ReasonBegan | ReasonEnded]:

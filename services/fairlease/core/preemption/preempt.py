@@ -31,7 +31,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         if plan is not None:
             events.extend(_carry_out(policy, claim, plan))
             evictable.spend(plan)
-            room.close(plan.hosts)
+            room.close(plan.hosts, claim.job)
     causes = {world.cycle.address, *(world.jobs[claim.job].admitted for claim in placed.claims)}
     return Decision(
         kind="cycle-closed",
