@@ -53,7 +53,7 @@ async def _measured(load: dict[str, Any]) -> list[Figure]:
         figures += fold(load["rich_jobs"], load["seed"])
         async with cell(folder / "idle", "--simulate-gpus", load["idle_hosts"]) as live:
             figures += await startup(live)
-            figures += await starting(live, load["jobs"])
+            figures += await starting(live, load["jobs"], load["hurried_jobs"])
             job, host = await _fill(live, int(load["idle_hosts"].partition("x")[0]))
             figures += await answer(live, job, load["cli_runs"])
             figures += await killed(live, host)

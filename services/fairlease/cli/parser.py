@@ -18,7 +18,7 @@ from fairlease_schemas.units import parse_length_ms
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 _MAX_COUNT: Final = 10**9
-_ATTEMPT: Final = re.compile(r"job-[a-z2-7]{20}-a[0-9]+")
+_ATTEMPT: Final = re.compile(r"job-[a-z0-9]+-a[0-9]+")
 
 
 class Parser(argparse.ArgumentParser):
