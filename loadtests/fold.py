@@ -46,7 +46,7 @@ def rich_log(jobs: int, seed: int) -> list[bytes]:
     mine: list[JobId] = []
     now_ms = 0
     for number in range(jobs):
-        now_ms += chance.randrange(1_000, 60_000)
+        now_ms += chance.randrange(500, 20_000)
         cell.at(now_ms)
         mine.append(_submitted(cell, chance, number))
         while len(mine) > 40 or (mine and chance.random() < 0.4):

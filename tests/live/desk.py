@@ -14,6 +14,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
+from fairlease.core import view
 from fairlease.core.order import host_order
 from fairlease.replay.verify import Replay
 from fairlease.runtime.connection import Connection, connect
@@ -261,6 +262,7 @@ class Desk:
             difference = replay.check(entry.seq, entry.data)
             assert difference is None, difference
         await eventually(lambda: self._are_orders_true(replay), "the orders say what the log says")
+        await eventually(lambda: self._are_views_true(replay), "the explainer says what the log says")
         return oracle
 
     async def _is_everything_answered(self) -> bool:
@@ -286,6 +288,15 @@ class Desk:
             if stored is None or msgspec.json.decode(stored.data, type=HostOrder) != host_order(replay.world, host):
                 return False
         return True
+
+    async def _are_views_true(self, replay: Replay) -> bool:
+        """Whether the explainer, from wherever it started, has the fold that a replay from the start has."""
+        world = replay.world
+        for name, made in (("shares", view.shares(world)), ("hosts", view.hosts_view(world))):
+            if await self.ask("explainer", name) != msgspec.to_builtins(made):
+                return False
+        said = await asyncio.gather(*(self.ask("explainer", "job", {"job": name}) for name in world.jobs))
+        return said == [msgspec.to_builtins(view.job_view(world, job)) for job in world.jobs.values()]
 
     def _judge_hosts(self, oracle: Oracle) -> None:
         """What agents wrote down and what really began, against the log."""
