@@ -293,10 +293,10 @@ class Desk:
         """Whether the explainer, from wherever it started, has the fold that a replay from the start has."""
         world = replay.world
         for name, made in (("shares", view.shares(world)), ("hosts", view.hosts_view(world))):
-            if await self.ask("explainer", name) != msgspec.to_builtins(made):
+            if await self.ask("explainer", name) != _as_json(made):
                 return False
         said = await asyncio.gather(*(self.ask("explainer", "job", {"job": name}) for name in world.jobs))
-        return said == [msgspec.to_builtins(view.job_view(world, job)) for job in world.jobs.values()]
+        return said == [_as_json(view.job_view(world, job)) for job in world.jobs.values()]
 
     def _judge_hosts(self, oracle: Oracle) -> None:
         """What agents wrote down and what really began, against the log."""
@@ -320,6 +320,10 @@ class Desk:
         assert len(found) == len(set(found)), f"twice in the feed: {[i for i in found if found.count(i) > 1]}"
         assert set(found) <= oracle.expected_feed, set(found) - oracle.expected_feed
         return set(found) == oracle.expected_feed
+
+
+def _as_json(value: object) -> Any:
+    return json.loads(msgspec.json.encode(value))
 
 
 class Ears:
