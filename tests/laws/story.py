@@ -4,6 +4,7 @@ A story is a list of steps. Jobs and hosts are named by number, taken modulo wha
 every story means something and stays meaningful while it is made smaller.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -189,18 +190,19 @@ def stories(steps: int = 20) -> st.SearchStrategy[Story]:
     )
 
 
-def play(story: Story, cell: Cell | None = None) -> Cell:
-    """The cell after the story, at rest."""
+def play(story: Story, cell: Cell | None = None, at_rest: Callable[[Cell], None] | None = None) -> Cell:
+    """The cell after the story, at rest. With `at_rest`, it rests after every step, and that looks on."""
     cell = cell or Cell()
-    Player(cell, story).run()
+    Player(cell, story, at_rest).run()
     return cell
 
 
 class Player:
     """Tells a cell the steps of a story one by one."""
 
-    def __init__(self, cell: Cell, story: Story) -> None:
+    def __init__(self, cell: Cell, story: Story, at_rest: Callable[[Cell], None] | None) -> None:
         self.cell = cell
+        self.at_rest = at_rest
         self.story = story
         self.jobs: list[str] = []
         self.last: tuple[Said, str] | None = None
@@ -217,6 +219,9 @@ class Player:
             crossing, self.crossing = self.crossing, None
             self._do(step)
             self._land(crossing)
+            if self.at_rest is not None:
+                self.cell.settle()
+                self.at_rest(self.cell)
         self._land(self.crossing)
         self.cell.settle()
 

@@ -4,6 +4,7 @@ from fairlease.core.deciders import RULES
 from fairlease.core.job import Phase
 from fairlease.core.placement.fit import Room, Shape
 from fairlease_schemas import job as events
+from fairlease_schemas.commands import CancelJob
 from fairlease_schemas.cycle import CycleRanked, GangGranted
 from fairlease_schemas.envelope import Record, TimerFired
 from fairlease_schemas.ids import job_of
@@ -28,6 +29,7 @@ class Lives:
     def __init__(self) -> None:
         self.phase: dict[str, str] = {}
         self.ends: dict[str, int] = {}
+        self.cancelled: set[str] = set()
 
     def see(self, cell: Cell, record: Record) -> None:
         before = dict(self.phase)
@@ -35,6 +37,10 @@ class Lives:
             if isinstance(event, ENDS):
                 self.ends[event.job] = self.ends.get(event.job, 0) + 1
                 assert self.ends[event.job] == 1, "a job ends once"
+            if isinstance(event, events.AttemptEnding) and event.end is events.End.CANCELLED:
+                self.cancelled.add(job_of(event.attempt))
+            if isinstance(event, events.JobRequeued):
+                assert event.job not in self.cancelled or _by_itself(cell, event.job), "a cancel was forgotten"
         for name, job in cell.world.jobs.items():
             was, now = before.get(name, ""), str(job.phase)
             if was != now:
@@ -47,6 +53,15 @@ class Lives:
             assert job.is_terminal == (name in self.ends)
             if job.live is not None:
                 assert job.live.is_stillborn == job.is_terminal
+
+
+def _by_itself(cell: Cell, job: str) -> bool:
+    """Whether nobody asked for the cancel: an agent said `cancelled` of its own accord."""
+    return not any(job == said.job for record in _heard(cell) for said in record if isinstance(said, CancelJob))
+
+
+def _heard(cell: Cell) -> list[list[object]]:
+    return [[answer.said for answer in cell.record(n).answers] for n in range(1, len(cell.records) + 1)]
 
 
 def _leads(was: str, now: str) -> bool:
@@ -68,43 +83,57 @@ def test_a_job_takes_legal_steps_and_ends_once(examples: int) -> None:
 @at_length
 def test_at_rest_everybody_waits_with_a_reason_that_is_true(examples: int) -> None:
     def nobody_waits_unexplained(story: Story) -> None:
-        world = play(story).world
-        backoffs = {name for name, job in world.jobs.items() if job.phase is Phase.BACKOFF}
-        assert set(world.reasons_of("placement")) == set(world.line.classes)
-        assert set(world.reasons_of("admission")) == backoffs
-        for name, job in world.jobs.items():
-            assert job.is_terminal or job.live or name in backoffs or job.phase is Phase.WAITING
+        play(story, at_rest=explained)
 
     examine(nobody_waits_unexplained, stories(), examples)
+
+
+def explained(cell: Cell) -> None:
+    """Who waits has a reason of its class or its backoff; no reason is left of one that no longer waits."""
+    world = cell.world
+    backoffs = {name for name, job in world.jobs.items() if job.phase is Phase.BACKOFF}
+    assert set(world.reasons_of("placement")) == set(world.line.classes)
+    assert set(world.reasons_of("admission")) == backoffs
+    for name, job in world.jobs.items():
+        assert job.is_terminal or job.live or name in backoffs or job.phase is Phase.WAITING
 
 
 @at_length
 def test_at_rest_nobody_waits_for_room_that_is_there(examples: int) -> None:
     def room_is_given(story: Story) -> None:
-        cell = play(story)
-        world = cell.world
-        now_ms = world.cycle.ranked_ms
-        for waiting in world.line.classes.values():
-            shape = Shape(waiting.sample.request.hosts, waiting.sample.request.gpus_per_host)
-            for pool in waiting.sample.request.pools:
-                for _, job in waiting.members:
-                    assert Room(world, pool, now_ms).find(shape, job) is None
+        play(story, at_rest=served)
 
     examine(room_is_given, stories(), examples)
+
+
+def served(cell: Cell) -> None:
+    """No waiting job fits, as things stood when the last cycle looked."""
+    world = cell.world
+    for waiting in world.line.classes.values():
+        shape = Shape(waiting.sample.request.hosts, waiting.sample.request.gpus_per_host)
+        for pool in waiting.sample.request.pools:
+            for _, job in waiting.members:
+                assert Room(world, pool, world.cycle.ranked_ms).find(shape, job) is None
 
 
 @at_length
 def test_at_rest_there_is_nothing_left_to_decide(examples: int) -> None:
     def all_have_said_all(story: Story) -> None:
-        cell = play(story)
-        world = cell.world
-        assert [name for name in SERVICES if cell.draft(name)] == []
-        assert (world.cycle.stage, world.stillborn, world.uncharged) == ("idle", {}, {})
-        assert all(world.jobs[kept.job].phase is Phase.WAITING for kept in world.reservations.values())
-        timer = TimerFired(due_ms=world.log_time_ms)
-        assert not cell.draft("admission", (cell.answer(timer, "admission", "FL_LAB_TIMERS"),)) or _is_due(cell)
+        play(story, at_rest=finished)
 
     examine(all_have_said_all, stories(), examples)
+
+
+def finished(cell: Cell) -> None:
+    """Nobody has anything to say, and nothing is half done."""
+    world = cell.world
+    assert [name for name in SERVICES if cell.draft(name)] == []
+    assert (world.cycle.stage, world.stillborn, world.uncharged) == ("idle", {}, {})
+    for kept in world.reservations.values():
+        assert world.jobs[kept.job].phase is Phase.WAITING
+        assert world.cycle.ranked_ms < kept.expires_ms, "a reservation outlives a cycle that saw it run out"
+    timer = TimerFired(due_ms=world.log_time_ms)
+    assert not cell.draft("admission", (cell.answer(timer, "admission", "FL_LAB_TIMERS"),)) or _is_due(cell)
 
 
 def _is_due(cell: Cell) -> bool:
