@@ -77,6 +77,12 @@ def gangs_fail_and_come_back() -> Cell:
     for job in (gang, waits):
         if cell.world.jobs[job].live:
             cell.gone(job, End.CANCELLED, 143)
+    cell.gone(cell.submit("g6"), End.FAILED, 1)
+    cell.away.add("placement")
+    cell.submit("g7")
+    cell.at(70 * MINUTE + 12 * SECOND)
+    cell.away.clear()
+    cell.settle()
     return cell.at(2 * HOUR)
 
 

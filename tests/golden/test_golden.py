@@ -8,7 +8,6 @@ import pytest
 
 from fairlease.replay.verify import verify
 from fairlease_schemas import codec
-from fairlease_schemas.cycle import CycleAbandoned
 from fairlease_schemas.envelope import Event
 from tests.golden.record import FOLDER, LOGS
 
@@ -44,4 +43,4 @@ def test_every_recorded_log_is_there_and_has_its_story() -> None:
 
 def test_between_them_the_logs_hold_every_kind_of_event() -> None:
     found = {type(event) for path in PATHS for line in records(path) for event in codec.read_record(line).events}
-    assert set(get_args(Event)) - found == {CycleAbandoned}, "only a service that is away has a cycle abandoned"
+    assert [kind.__name__ for kind in get_args(Event) if kind not in found] == []

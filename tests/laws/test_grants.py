@@ -23,7 +23,7 @@ class Occupancy:
         self.holder: dict[Gpu, str] = {}
         self.holds: Counter[str] = Counter()
         self.ended: set[str] = set()
-        self.kept: dict[str, tuple[tuple[str, ...], int]] = {}
+        self.kept: dict[str, tuple[ReservationMade, int]] = {}
 
     def see(self, cell: Cell, record: Record) -> None:
         for event in record.events:
@@ -31,7 +31,7 @@ class Occupancy:
                 case GangGranted():
                     self._granted(cell, event, record.at_ms)
                 case ReservationMade():
-                    self.kept[event.job] = (event.hosts, cell.world.log_time_ms + event.for_ms)
+                    self.kept[event.job] = (event, cell.world.log_time_ms + event.for_ms)
                 case ReservationEnded():
                     del self.kept[event.job]
                 case AttemptEnded():
@@ -58,7 +58,8 @@ class Occupancy:
         assert event.pool in request.pools
         assert event.number == len(job.attempts)
         self.kept.pop(event.job, None)
-        kept = {host for names, until_ms in self.kept.values() if at_ms < until_ms for host in names}
+        in_force = [made for made, until_ms in self.kept.values() if at_ms < until_ms and made.pool == event.pool]
+        kept = {host for made in in_force for host in made.hosts}
         assert kept.isdisjoint(hosts), "granted on hosts that are kept for another"
         for part in event.parts:
             size = cell.world.fleet.hosts[part.host].gpus

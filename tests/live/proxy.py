@@ -22,8 +22,7 @@ class Proxy:
         self._target = (host, int(port))
         self.to_lose = to_lose
         self.lost: dict[str, int] = {}
-        self._flows = asyncio.Event()
-        self._flows.set()
+        self._held_from: bytes | None = None
         self._server: asyncio.Server | None = None
         self._links: set[asyncio.StreamWriter] = set()
 
@@ -42,12 +41,13 @@ class Proxy:
         for writer in self._links:
             writer.transport.abort()
 
-    def hold_log(self) -> None:
-        """From now on no record reaches the process; all else does."""
-        self._flows.clear()
+    def hold_log(self, first: str) -> None:
+        """From the next record of this subject on no record reaches the process; all else does."""
+        self._held_from = first.encode()
 
     def release_log(self) -> None:
-        self._flows.set()
+        """The records held reach the process before the next message."""
+        self._held_from = None
 
     async def _link(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
@@ -78,15 +78,20 @@ class Proxy:
             body = await bus.readexactly(int(found[1]) + 2) if found else b""
             if self._loses(body):
                 continue
-            if not self._flows.is_set() and line.startswith(_RECORD):
+            if self._is_held(line, is_behind=bool(held)):
                 held.append(line + body)
                 continue
-            if self._flows.is_set():
+            if self._held_from is None:
                 to_client.writelines(held)
                 held.clear()
             to_client.write(line + body)
             await to_client.drain()
         to_client.close()
+
+    def _is_held(self, line: bytes, *, is_behind: bool) -> bool:
+        if self._held_from is None or not line.startswith(_RECORD):
+            return False
+        return is_behind or line.split()[1] == self._held_from
 
     def _loses(self, body: bytes) -> bool:
         found = _ACK.match(body)

@@ -2,7 +2,8 @@
 
 Messages of one record are decided one after another on a *stage*: copies of the jobs they touch,
 evolved by the events so far, so that a second message sees what the first did. After the messages
-come the house duties that log time has made due: time-outs, ends of backoffs, stillborn attempts.
+come the house duties that log time has made due: time-outs, ends of backoffs, and attempts whose grant
+and cancel did not know of each other (stillborn when the cancel came first, overtaken when the grant did).
 """
 
 from fairlease.core import job as jobs
@@ -255,11 +256,15 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
 
 
 def _duties(stage: Stage) -> None:
-    """What log time has made due: stillborn attempts, then time-outs and ends of backoffs."""
+    """What is due: the ends of stillborn attempts, the stops of overtaken ones, then time-outs and ends of backoffs."""
     for attempt_id, name in list(stage.world.stillborn.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id:
             stage.emit(job, AttemptEnded(attempt=attempt_id, end=End.CANCELLED))
+    for attempt_id, name in list(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
+        job = stage.job(name)
+        if job is not None and job.live is not None and job.live.id == attempt_id and job.live.ending is None:
+            stage.emit(job, AttemptEnding(attempt=attempt_id, end=End.CANCELLED, grace_ms=job.request.grace_ms))
     for name in stage.world.dues_until(stage.now_ms)[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is None:

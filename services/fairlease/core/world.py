@@ -108,6 +108,7 @@ class World:
         self.line = Line()
         self.live: dict[AttemptId, JobId] = {}
         self.stillborn: dict[AttemptId, JobId] = {}
+        self.overtaken: dict[AttemptId, JobId] = {}
         self.lane: dict[AttemptId, int] = {}
         self.held_gpus: dict[str, int] = {}
         self._dues: list[tuple[int, str]] = []
@@ -320,6 +321,8 @@ class World:
                 self._touch(changed.live)
         elif isinstance(event, job_events.AttemptEnding) and changed.live is not None:
             self._touch(changed.live)
+        if changed.live is not None:
+            self._mark_overtaken(changed, changed.live)
         if isinstance(event, job_events.PartGone):
             self._s.ordered[event.host] = self._s.position  # the part is no longer ordered there
         if _due_ms(changed) != _due_ms(job):
@@ -332,9 +335,8 @@ class World:
         job = self._s.jobs[event.job] = lives.grant(job, event, address, now_ms)
         attempt = job.attempts[-1]
         self._occupy(job, attempt)
-        kept = self._s.reservations.pop(event.job, None)
-        if kept is not None and not set(kept.hosts) <= set(attempt.hosts):
-            self._news()  # hosts that were kept in vain are room for others
+        if self._s.reservations.pop(event.job, None) is not None:
+            self._news()  # what is left of the hosts that were kept is room for others
         if not job.is_idle_work and not attempt.is_stillborn:
             self._hold(job, attempt, attempt.gpus, now_ms)
         self._touch(attempt)
@@ -348,6 +350,14 @@ class World:
         if attempt.licence is cycle_events.Licence.DEBUG:
             self.lane[attempt.id] = attempt.gpus
         self.fleet.occupy(attempt.parts, attempt.id)
+        self._mark_overtaken(job, attempt)
+
+    def _mark_overtaken(self, job: lives.Job, attempt: lives.Attempt) -> None:
+        """Index a live attempt whose job a cancel ended that did not know of the grant, until it is asked to stop."""
+        if job.is_terminal and attempt.ending is None and not attempt.is_stillborn:
+            self.overtaken[attempt.id] = job.id
+        else:
+            self.overtaken.pop(attempt.id, None)
 
     def _hold(self, job: lives.Job, attempt: lives.Attempt, gpus: int, now_ms: int) -> None:
         key = f"{job.budget}/{attempt.pool}"
@@ -360,6 +370,7 @@ class World:
             return
         job = lives.stop(job, job_events.End.PREEMPTED, event.grace_ms, now_ms, event.claim)
         self._s.jobs[job.id] = job
+        self._mark_overtaken(job, job.attempts[-1])
         self._touch(job.attempts[-1])
 
     def _attempt_ended(self, event: job_events.AttemptEnded, address: Address, now_ms: int) -> None:
@@ -369,7 +380,7 @@ class World:
         job, attempt = found
         job = self._s.jobs[job.id] = lives.evolve(job, event, now_ms)
         over = job.attempts[-1]
-        for index in (self.live, self.stillborn, self.lane):
+        for index in (self.live, self.stillborn, self.overtaken, self.lane):
             index.pop(over.id, None)
         self.fleet.release(over.parts, over.id, now_ms, forget_before_ms=self._forget_before_ms())
         is_budgeted = not job.is_idle_work

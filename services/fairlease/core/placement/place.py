@@ -62,6 +62,8 @@ def place(world: World, policy: Policy, ranked: CycleRanked, now_ms: int) -> Pla
         placed.lane_gpus[attempt.pool] = placed.lane_gpus.get(attempt.pool, 0) + gpus
         placed.lane_people[job.account] = placed.lane_people.get(job.account, 0) + 1
     for pool in ranked.pools:
+        if placed.is_cut:
+            break  # who would be blocked in the next pool may have its place here in the next record
         _place_pool(world, policy, pool, placed, now_ms)
     return placed
 
