@@ -4,10 +4,20 @@ from fairlease.core.deciders import RULES
 from fairlease.core.job import Phase
 from fairlease.core.placement.fit import Room, Shape
 from fairlease_schemas import job as events
+from fairlease_schemas.budget import BudgetChanged
 from fairlease_schemas.commands import CancelJob
-from fairlease_schemas.cycle import CycleRanked, GangGranted
+from fairlease_schemas.cycle import (
+    CycleAbandoned,
+    CyclePlaced,
+    CycleRanked,
+    GangGranted,
+    ReservationEnded,
+    ReservationMade,
+)
 from fairlease_schemas.envelope import Record, TimerFired
+from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered
 from fairlease_schemas.ids import job_of
+from fairlease_schemas.policy import PolicyChanged
 from tests.dsl.cell import MINUTE, SERVICES, T0, Cell
 from tests.laws.examine import at_length, examine
 from tests.laws.story import Story, play, stories
@@ -141,24 +151,47 @@ def _is_due(cell: Cell) -> bool:
     return due_ms is not None and due_ms <= cell.now_ms
 
 
-@at_length
-def test_a_cell_left_alone_writes_one_cycle_a_period(examples: int) -> None:
-    def cycles_are_periodic(story: Story) -> None:
-        cell = play(story)
+class Ranks:
+    """When a cycle began, and what had happened since the one before."""
+
+    NEWS = (
+        *(events.JobAdmitted, events.JobCancelled, events.JobReleased, events.JobRequeued, events.AttemptEnded),
+        *(BudgetChanged, PolicyChanged, HostRegistered, HostHeld, HostHoldCleared, ReservationEnded, CycleAbandoned),
+    )
+
+    def __init__(self) -> None:
+        self.news_position = 0
+        self.ranked_ms = self.basis = 0
+        self.is_cut = True
+        self.kept: set[str] = set()
+
+    def see(self, cell: Cell, record: Record) -> None:
         policy = cell.world.policy
         assert policy is not None
-        before = len(cell.records)
-        cell.at(cell.now_ms - T0 + 30 * MINUTE)
-        written = [cell.record(position) for position in range(before + 1, len(cell.records) + 1)]
-        ranks = sum(1 for record in written if any(isinstance(e, CycleRanked) for e in record.events))
-        others = sum(1 for record in written if record.by in ("admission", "ledger"))
-        granted = sum(1 for record in written for event in record.events if isinstance(event, GangGranted))
-        classes = len(cell.world.line.classes) + 1
-        periods = 30 * MINUTE // policy.rank_period_ms + 1
-        # A cut rank goes on until it has seen every class; grants, evictions and ends are news.
-        assert ranks <= (periods + others + 2 * granted + 3 * len(cell.world.jobs)) * classes
+        for event in record.events:
+            if isinstance(event, CycleRanked):
+                is_due = record.at_ms >= self.ranked_ms + policy.rank_period_ms
+                assert is_due or self.is_cut or self.news_position > self.basis, "a rank without a reason"
+                self.ranked_ms, self.basis, self.is_cut = cell.world.log_time_ms, record.basis, event.is_cut
+            elif isinstance(event, CyclePlaced):
+                self.is_cut = self.is_cut or event.is_cut
+            elif isinstance(event, ReservationMade):
+                self.kept.add(event.job)
+            if isinstance(event, self.NEWS) or (isinstance(event, GangGranted) and event.job in self.kept):
+                self.news_position = cell.world.position
+                self.kept.discard(getattr(event, "job", ""))
 
-    examine(cycles_are_periodic, stories(), examples)
+
+@at_length
+def test_two_ranks_within_a_period_have_news_between_them(examples: int) -> None:
+    """So a cell at rest writes one cycle a period, whoever waits in it."""
+
+    def ranks_have_reasons(story: Story) -> None:
+        ranks = Ranks()
+        cell = play(story, Cell(ranks.see))
+        cell.at(cell.now_ms - T0 + 30 * MINUTE)
+
+    examine(ranks_have_reasons, stories(), examples)
 
 
 @at_length

@@ -1,8 +1,10 @@
 """Duplicated, late, false and malformed messages: answered, and nothing else comes of them."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -204,4 +206,56 @@ async def test_a_verb_that_nobody_knows_is_left_alone_and_holds_up_nothing(cell:
     await cell.answered("change-budget", {"budget": "team-a", "weight": 1})
     heard = (await ears.next()).subject
     assert not heard.endswith(f".{seq}")
+    await cell.judge()
+
+
+@pytest.mark.parametrize("status", ["100", "404", "408", "409", "503", "x"])
+async def test_a_message_that_poses_as_the_buss_own_word_is_answered_like_any_other(cell: Cell, status: str) -> None:
+    """The bus tells a reader by a `Status` header that nothing is there, or that its consumer is gone."""
+    headers = {"Status": status, "Description": "Consumer Deleted", "Nats-Pending-Messages": "7"}
+    body = json.dumps({"job": "job-x"}).encode()
+    reply = await cell.client.request(cell.subjects.command("local", "cancel-job"), body, timeout=5, headers=headers)
+    answer = await cell.answer("local", json.loads(reply.data)["seq"])
+    assert (answer["verb"], answer["outcome"]) == ("cancel-job", "refused")
+    up = json.dumps({"attempt": "job-x-a1", "token": "1-1-1"}).encode()
+    await cell.client.request(cell.subjects.report("host-001", "run-started"), up, timeout=5, headers=headers)
+    await eventually(cell.court.is_everything_answered, "the report is answered")
+
+
+async def test_a_contract_that_grows_beyond_its_store_in_normal_form_is_refused_and_holds_up_nothing(
+    cell: Cell,
+) -> None:
+    """U+1D160 is four bytes, and twelve in normal form C: 40 KiB of it are a contract of 120 KiB."""
+    body = cell.body(Job("grows"))
+    body["contract"]["spec"]["env"] = {f"NOTES_{n}": "\U0001d160" * 1_000 for n in range(10)}
+    seq = await cell.send("submit-job", json.dumps(body, ensure_ascii=False).encode())
+    await cell.submit(Job("behind-it"))
+    await cell.over()
+    answer = await cell.answer("local", seq)
+    assert answer["outcome"] == "refused"
+    assert answer["problems"], answer
+    await cell.judge()
+
+
+async def test_a_contract_as_large_as_may_be_runs(cell: Cell) -> None:
+    body = cell.body(job := Job("large"))
+    body["contract"]["spec"]["env"] |= {f"FILL_{n}": "x" * 8_000 for n in range(5)}
+    cell.jobs[job.id] = job
+    assert (await cell.answered("submit-job", body))["outcome"] == "accepted"
+    await cell.over()
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_two_thousand_commands_at_once_are_answered_in_their_order(cell: Cell, seed: int) -> None:
+    chance = Random(seed)
+    bodies = [
+        (chance.choice(("cancel-job", "change-budget", "return-host")), chance.choice(("local", "ci")))
+        for _ in range(2_000)
+    ]
+    before = await cell.journal.read()
+    await asyncio.gather(*(cell.send(verb, {"flood": n}, account) for n, (verb, account) in enumerate(bodies)))
+    await cell.submit(Job("amid-the-flood"))
+    await cell.over()
+    await eventually(cell.court.is_everything_answered, "every command is answered")
+    assert await cell.journal.read() - before < 500, "a flood of commands became a flood of records"
     await cell.judge()
