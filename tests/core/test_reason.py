@@ -20,7 +20,7 @@ def cell(hosts: int = 1) -> Cell:
 
 def began(code: Reason, key: str = KEY, **evidence: object) -> ReasonBegan:
     numbers = {"pool": "h100", "needed_gpus": 8, "needed_hosts": 1} | evidence
-    return ReasonBegan(subject=key, code=code, evidence=Evidence(**numbers))  # type: ignore[arg-type]
+    return ReasonBegan(subject=key, code=code, evidence=Evidence(**numbers))  # type: ignore[arg-type] - fields by name
 
 
 def ended(code: Reason, key: str = KEY) -> ReasonEnded:

@@ -18,7 +18,7 @@ def row(here: Cell, budget: str, at_ms: int, pool: str = "h100") -> NodeStanding
 
 
 def node(budget: str, weight: int, entitled_gpu_ms: int, **fields: object) -> NodeStanding:
-    return NodeStanding(budget=budget, weight=weight, entitled_gpu_ms=entitled_gpu_ms, **fields)  # type: ignore[arg-type]
+    return NodeStanding(budget=budget, weight=weight, entitled_gpu_ms=entitled_gpu_ms, **fields)  # type: ignore[arg-type] - fields by name
 
 
 # entitled -------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ Each rule below answers a defect of faststream 0.7 that tests/services/test_bus.
   message that failed is read again from the same place, never dropped;
 * nothing is published to a `reply_to` header; answers go to `_INBOX.` subjects alone, because the
   sender chooses the reply subject, and the service may write where the sender may not;
+* only the bus's own word is taken for it: a header `Status` of a stored message is its sender's, and the
+  client would skip the message, or take the consumer for gone and never get past it;
 * a consumer that is gone parks its loop, which would spin, and is made again; so after a reconnection;
 * the connection never gives up, ends the process when it is closed, and a watchdog outside the event
   loop ends a process whose loop no longer turns.
@@ -216,6 +218,16 @@ class _Input:
             await subscriber.stop()
         except (nats.errors.Error, OSError) as error:
             log.debug("bus: inputs of %s: %s", self._stream, error)
+
+
+def _bus_word(message: Msg | None) -> str | None:
+    """The status of a message of the bus itself; a stored one has a place, which is where it would be acknowledged."""
+    if message is None or message.headers is None or message.reply.startswith("$JS.ACK."):
+        return None
+    return message.headers.get("Status")
+
+
+JetStreamContext.is_status_msg = staticmethod(_bus_word)  # type: ignore[method-assign,assignment] - the client's is wrong
 
 
 class _Parked:
