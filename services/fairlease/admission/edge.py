@@ -17,7 +17,6 @@ from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
 from fairlease_schemas.job import Problem
 from fairlease_schemas.subjects import Subjects
 
-
 MAX_BODY_BYTES: Final = 60 * 1024
 """A canonical body that the store of contracts takes, headers and all; normal form C may triple what was sent."""
 
