@@ -1,11 +1,11 @@
 """The process executor: starts, adopts, stops and buries the runs of one host.
 
-An attempt is started at most once, ever, because its directory is on disk before its shim may go on, and
-a directory is never started a second time. The shim is there before the directory has its name, so that
-an agent that dies in between leaves either nothing or a run that begins. From then on its keeper (keeper.py) has it;
-this module watches keepers, and where one is missing it takes the run's lock and concludes the run
-itself. News comes by a pipe in which keepers name their run, by the death of a keeper, and, should a
-word be lost, by a look at every living run now and then.
+An attempt is started at most once, ever, because its directory is on disk before its shim may go on,
+and a directory is never started a second time. The shim is there before the directory has its name, so
+that an agent that dies in between leaves either nothing or a run that begins. From then on its keeper
+(keeper.py) has it; this module watches keepers, and where one is missing it takes the run's lock and
+concludes the run itself. News comes by a pipe in which keepers name their run, by the death of a keeper,
+and, should a word be lost, by a look at every living run now and then.
 """
 
 import asyncio
@@ -169,7 +169,7 @@ class Runs:
         errors_in: Path | None = None,
         gate: int | None = None,
     ) -> int:
-        """The process of a new shim, with the order in memory it alone can read; it waits at `gate` where there is one."""
+        """The process of a new shim, with the order in memory it alone can read; where there is a gate, it waits."""
         order = os.memfd_create("fairlease-order", os.MFD_CLOEXEC)
         try:
             body = {"command": command, "env": env, "log_bytes": self._log_bytes}
