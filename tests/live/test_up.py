@@ -139,3 +139,13 @@ async def test_a_submission_that_finds_no_explainer_is_answered_once_there_is_on
     assert code == 0, said
     assert json.loads(out)["outcome"] == "accepted"
     await up.judge()
+
+
+async def test_an_account_and_replicas_that_are_added_later_are_served_and_serve(up: Up) -> None:
+    assert up.process is not None
+    up.process.send_signal(signal.SIGTERM)
+    assert await up.wait_left() == 0
+    await up.start("--account", "night", "--replicas", "2")
+    await up.submit(Job("by-night", account="night"))
+    await up.over()
+    await up.judge()

@@ -27,7 +27,7 @@ STATES: Final[dict[str, Words]] = {
     "running": {"en": "{job} runs on {hosts}", "zh": "{job} 正在 {hosts} 上运行"},
     "stopping": {"en": "{job} is stopping on {hosts} ({ending})", "zh": "{job} 正在 {hosts} 上停止({ending})"},
     "succeeded": {"en": "{job} succeeded", "zh": "{job} 已成功"},
-    "failed": {"en": "{job} failed ({end}, exit code {exit_code})", "zh": "{job} 失败({end},退出码 {exit_code})"},
+    "failed": {"en": "{job} failed ({cause})", "zh": "{job} 失败({cause})"},
     "cancelled": {"en": "{job} was cancelled", "zh": "{job} 已取消"},
     "timed-out": {"en": "{job} reached its time limit", "zh": "{job} 已超时"},
 }
@@ -70,7 +70,7 @@ TAILS: Final[dict[str, Words]] = {
         "zh": "若每台只要 {gpus} 块 GPU(现为 {asked}),现在就能放下",
     },
     "fewer-hosts": {
-        "en": "with {hosts} hosts instead of {asked} it would fit now",
+        "en": "on fewer hosts, {hosts} instead of {asked}, it would fit now",
         "zh": "若只要 {hosts} 台主机(现为 {asked}),现在就能放下",
     },
     "unknown": {"en": "no reason is on record yet: the next cycle gives one", "zh": "尚无原因记录:下一轮调度给出"},
@@ -136,6 +136,15 @@ def _counterfactuals(world: World, job: Job) -> tuple[Counterfactual, ...]:
     return ()
 
 
+def _cause(job: Job) -> str:
+    """How a job failed: its exit code, else the kind of end and what the agent said about it."""
+    if job.exit_code is not None:
+        return f"exit code {job.exit_code}"
+    last = job.attempts[-1] if job.attempts else None
+    detail = next((part.detail for part in last.gone if part.detail), "") if last else ""
+    return ": ".join(word for word in (str(job.end or ""), detail) if word)
+
+
 def _text(
     job: Job, rank: int | None, reasons: tuple[WhyReason, ...], counterfactuals: tuple[Counterfactual, ...], lang: str
 ) -> str:
@@ -146,7 +155,7 @@ def _text(
         "hosts": ", ".join(attempt.hosts) if attempt else "",
         "ending": str(attempt.ending or "") if attempt else "",
         "end": str(job.end or ""),
-        "exit_code": "-" if job.exit_code is None else str(job.exit_code),
+        "cause": _cause(job),
     }
     sentences = [STATES[str(job.phase)][lang].format(**names)]
     for reason in reasons:

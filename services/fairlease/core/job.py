@@ -46,7 +46,6 @@ class Phase(StrEnum):
 
 
 TERMINAL = frozenset((Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT))
-LIVE = frozenset((Phase.GRANTED, Phase.RUNNING, Phase.STOPPING))
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

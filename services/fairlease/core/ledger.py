@@ -18,6 +18,7 @@ from fairlease.core.world import World
 from fairlease_schemas.budget import BudgetChanged
 from fairlease_schemas.commands import ChangeBudget, ChangePolicy
 from fairlease_schemas.envelope import Answer, Event, Unreadable
+from fairlease_schemas.ids import BudgetId
 from fairlease_schemas.policy import Policy, PolicyChanged
 
 
@@ -29,12 +30,11 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         return Decision(kind="policy", at_ms=now_ms, events=(first,))
     events: list[Event] = []
     tree, name, policy = world.tree, world.policy_name, world.policy
-    busy = frozenset(job.budget for job in world.jobs.values() if not job.is_terminal)
     for answer in answers:
         event: Event | None = None
         match answer.said:
             case ChangeBudget():
-                event = change_budget(tree, busy, answer, answer.said)
+                event = change_budget(tree, _busy(world), answer, answer.said)
                 if isinstance(event, BudgetChanged):
                     tree = tree.with_node(event.budget, Node(event.parent, event.weight))
             case ChangePolicy():
@@ -53,3 +53,8 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         return None
     causes = {uncharged.ended for _, uncharged in owed}
     return Decision(kind="ledger", at_ms=now_ms, events=tuple(events), causes=tuple(sorted(causes)), answers=answers)
+
+
+def _busy(world: World) -> frozenset[BudgetId]:
+    """Leaves that jobs which are not over are charged to."""
+    return frozenset(job.budget for job in world.jobs.values() if not job.is_terminal)
