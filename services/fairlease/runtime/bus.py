@@ -31,7 +31,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy as ConsumerAck
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
-from fairlease.runtime.connection import Guard
+from fairlease.runtime.connection import Guard, end_reconnecting
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.tasks import end
 from fairlease.runtime.watchdog import Watchdog
@@ -98,6 +98,7 @@ class Bus:
                 await self._client.close()
             except (OSError, asyncio.CancelledError, nats.errors.Error) as error:
                 log.debug("bus: closing: %s", error)
+            await end_reconnecting(self._client)
 
     async def inputs(self, stream: str, filter_subjects: list[str], start_after_seq: int, on_batch: OnMessages) -> None:
         """Hands every message of the stream after that sequence to `on_batch`, in order.
