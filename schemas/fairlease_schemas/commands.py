@@ -25,12 +25,15 @@ class CancelJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class ChangeBudget(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="change-budget"
 ):
-    """Make, move or re-weight a node of the tree; `parent` absent keeps the present one (the root for a new node)."""
+    """Make, move or re-weight a node of the tree; what is absent stays as it is (the root, `fifo`, no caps for a new node)."""
 
     budget: BudgetId
     weight: int
     parent: BudgetId | None = None
     reason: str = ""
+    order: str | None = None
+    max_protected_permille: int | None = None
+    burst_permille: int | None = None
 
 
 class ChangePolicy(

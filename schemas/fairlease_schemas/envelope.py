@@ -77,6 +77,7 @@ Said = (
     | reports.HostUp
     | reports.RunStarted
     | reports.RunGone
+    | reports.CheckpointDone
 )
 
 Event = (
@@ -86,6 +87,7 @@ Event = (
     | job.MessageRefused
     | job.AttemptStarted
     | job.AttemptEnding
+    | job.CheckpointConfirmed
     | job.PartGone
     | job.AttemptEnded
     | job.JobRequeued
@@ -106,6 +108,8 @@ Event = (
     | cycle.EvictionOrdered
     | cycle.ReservationMade
     | cycle.ReservationEnded
+    | cycle.PromiseMade
+    | cycle.PromiseEnded
     | cycle.CycleClosed
     | cycle.CycleAbandoned
     | reasons.ReasonBegan

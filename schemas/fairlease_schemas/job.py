@@ -37,6 +37,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_timeout: str = "fail"
     max_retries: int = 0
     lane: str = ""
+    checkpoint_interval_ms: int = 0
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,6 +111,13 @@ class AttemptEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     attempt: AttemptId
     end: End
     grace_ms: int
+
+
+class CheckpointConfirmed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-confirmed"):
+    """The attempt has saved its state: lost GPU-time is measured from the log time of this record (8.2)."""
+
+    attempt: AttemptId
+    step: int = 0
 
 
 class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="part-gone"):

@@ -40,8 +40,16 @@ class RunGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     detail: str = ""
 
 
-KINDS = {"host-up": HostUp, "run-started": RunStarted, "run-gone": RunGone}
+class CheckpointDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-done"):
+    """The manifest of a checkpoint of this attempt arrived; `step` is the training step it holds."""
+
+    attempt: AttemptId
+    token: str
+    step: int = 0
+
+
+KINDS = {"host-up": HostUp, "run-started": RunStarted, "run-gone": RunGone, "checkpoint-done": CheckpointDone}
 """Kind of the subject to type of the body."""
 
-OWNERS = {"admission": ("run-started", "run-gone"), "health": ("host-up",)}
+OWNERS = {"admission": ("run-started", "run-gone", "checkpoint-done"), "health": ("host-up",)}
 """Which service answers which kinds."""

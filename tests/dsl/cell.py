@@ -45,6 +45,8 @@ class Cell:
         self.records: list[bytes] = []
         self.now_ms = T0
         self.watch = watch
+        self.away: set[str] = set()
+        """Services that are down: they decide nothing until they are back."""
         self._seq: dict[str, int] = {}
         self.settle()
 
@@ -105,7 +107,7 @@ class Cell:
     def settle(self) -> None:
         """Let every service decide until none has anything to say."""
         for _ in range(10_000):
-            if not any(self.step(service) for service in SERVICES):
+            if not any(self.step(service) for service in SERVICES if service not in self.away):
                 return
         raise AssertionError("the cell does not come to rest")
 
@@ -175,6 +177,10 @@ class Cell:
         """All events so far of these kinds, in order."""
         found = [event for data in self.records for event in codec.read_record(data).events]
         return [event for event in found if not kinds or isinstance(event, kinds)]
+
+    def record(self, position: int) -> Record:
+        """The record at a position, 1 for the first."""
+        return codec.read_record(self.records[position - 1])
 
     def phase(self, job: str) -> str:
         return str(self.world.jobs[job].phase)

@@ -18,6 +18,7 @@ from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
     AttemptStarted,
+    CheckpointConfirmed,
     CommandRefused,
     End,
     JobAdmitted,
@@ -35,6 +36,7 @@ from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 
 MAX_DUTIES_PER_RECORD = 200
+MAX_STEP = 10**15
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
 
@@ -109,6 +111,8 @@ def _answer(stage: Stage, answer: Answer) -> None:
             _cancel(stage, answer, answer.said)
         case reports.RunStarted():
             _started(stage, answer.who, answer.said)
+        case reports.CheckpointDone():
+            _checkpoint(stage, answer.who, answer.said)
         case reports.RunGone():
             _gone(stage, answer.who, answer.said)
         case _:
@@ -184,6 +188,14 @@ def _started(stage: Stage, host: str, said: reports.RunStarted) -> None:
     job, attempt = found
     if host not in attempt.started and all(part.host != host for part in attempt.gone):
         stage.emit(job, AttemptStarted(attempt=attempt.id, host=host))
+
+
+def _checkpoint(stage: Stage, host: str, said: reports.CheckpointDone) -> None:
+    """A manifest arrived: from now on lost GPU-time is measured from here (8.2)."""
+    found = _reported(stage, host, said.attempt, said.token)
+    if found is not None:
+        step = said.step if 0 <= said.step <= MAX_STEP else 0
+        stage.emit(found[0], CheckpointConfirmed(attempt=said.attempt, step=step))
 
 
 def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:

@@ -9,17 +9,20 @@ from collections.abc import Iterator
 
 import msgspec
 
+from fairlease.core.job import Attempt, Job
 from fairlease_schemas.budget import AttemptCharged, BudgetChanged
 from fairlease_schemas.commands import ChangeBudget, ChangePolicy
 from fairlease_schemas.envelope import Address, Answer, Event, Unreadable
 from fairlease_schemas.ids import BudgetId, is_name
-from fairlease_schemas.job import CommandRefused, MessageRefused, Problem
+from fairlease_schemas.job import CommandRefused, End, MessageRefused, Problem
 from fairlease_schemas.policy import Policy, PolicyChanged
 
 MAX_WEIGHT = 1_000_000
 MAX_DEPTH = 8
 MAX_NODES = 2_000
 MAX_CHARGES_PER_RECORD = 200
+MAX_PERMILLE = 1_000_000
+ORDERS = ("fifo", "least-attained", "smallest")
 FIRST_POLICY_NAME = "default"
 
 
@@ -28,6 +31,9 @@ class Node(msgspec.Struct, frozen=True):
 
     parent: BudgetId
     weight: int
+    order: str = "fifo"
+    max_protected_permille: int = 0
+    burst_permille: int = 0
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -96,14 +102,35 @@ class Piece(msgspec.Struct, frozen=True):
     tree: Tree
 
 
-class Uncharged(msgspec.Struct, frozen=True):
-    """An attempt that ended and awaits its one charge; `ended` is the address of its end."""
+class Uncharged(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that ended and awaits its one charge; `ended` is the address of its end.
+
+    `credit_gpu_ms` is what a host fault undid, `caused_gpu_ms` what its victims lost (2.6).
+    """
 
     budget: BudgetId
     pool: str
     held_gpu_ms: int
+    credit_gpu_ms: int
+    caused_gpu_ms: int
     is_budgeted: bool
     ended: Address
+
+
+def owed(job: Job, attempt: Attempt, ended: Address) -> Uncharged:
+    """What an attempt that is over owes its budget. A stillborn one held nothing that anybody could use."""
+    held_gpu_ms = 0 if attempt.is_stillborn else attempt.held_gpu_ms(attempt.ended_ms)
+    is_fault = attempt.end is End.FAULT
+    unsaved_gpu_ms = attempt.gpus * (attempt.ended_ms - attempt.saved_ms) if is_fault else 0
+    return Uncharged(
+        budget=job.budget,
+        pool=attempt.pool,
+        held_gpu_ms=held_gpu_ms,
+        credit_gpu_ms=min(held_gpu_ms, unsaved_gpu_ms),
+        caused_gpu_ms=attempt.caused_gpu_ms,
+        is_budgeted=not job.is_idle_work,
+        ended=ended,
+    )
 
 
 def change_budget(tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: ChangeBudget) -> Event | None:
@@ -117,10 +144,30 @@ def change_budget(tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: C
     problem = _tree_problem(tree, busy, said, parent)
     if problem is not None:
         return CommandRefused(account=answer.who, verb="change-budget", seq=answer.seq, problems=(problem,))
-    if present == Node(parent, said.weight):
+    wanted = _node(present or Node("", 1), said, parent)
+    if present == wanted:
         return None
     return BudgetChanged(
-        budget=said.budget, parent=parent, weight=said.weight, author=answer.who, reason=said.reason[:200]
+        budget=said.budget,
+        parent=parent,
+        weight=said.weight,
+        author=answer.who,
+        reason=said.reason[:200],
+        order=wanted.order,
+        max_protected_permille=wanted.max_protected_permille,
+        burst_permille=wanted.burst_permille,
+    )
+
+
+def _node(present: Node, said: ChangeBudget, parent: BudgetId) -> Node:
+    """The node as it would be: what is not said stays as it is."""
+    most, burst = said.max_protected_permille, said.burst_permille
+    return Node(
+        parent,
+        said.weight,
+        said.order if said.order is not None else present.order,
+        most if most is not None else present.max_protected_permille,
+        burst if burst is not None else present.burst_permille,
     )
 
 
@@ -133,6 +180,14 @@ def _tree_problem(tree: Tree, busy: frozenset[BudgetId], said: ChangeBudget, par
         return Problem(
             field="weight", rule="2.1", value=str(said.weight)[:30], limit=f"1-{MAX_WEIGHT}", way_out="write an integer"
         )
+    if said.order is not None and said.order not in ORDERS:
+        return Problem(field="order", rule="3.2", value=said.order[:40], limit=", ".join(ORDERS))
+    for field, permille in (
+        ("max_protected_permille", said.max_protected_permille),
+        ("burst_permille", said.burst_permille),
+    ):
+        if permille is not None and not 0 <= permille <= MAX_PERMILLE:
+            return Problem(field=field, rule="2.9", value=str(permille)[:30], limit=f"0-{MAX_PERMILLE}, 0 for none")
     if said.budget not in tree.nodes and len(tree.nodes) >= MAX_NODES:
         return Problem(field="budget", rule="2.1", limit=f"{MAX_NODES} nodes", way_out="join small budgets into one")
     if not parent:
@@ -209,12 +264,17 @@ def refuse_unreadable(answer: Answer, said: Unreadable) -> MessageRefused:
     )
 
 
-def charge(attempt: str, owed: Uncharged) -> AttemptCharged:
-    """The one charge of an ended attempt: its held time for budgeted work, nothing for idle work (2.4)."""
+def charge(attempt: str, due: Uncharged) -> AttemptCharged:
+    """The one charge of an ended attempt (2.6): max(held, what its victims lost) - credit; idle work pays nothing."""
+    surcharge_gpu_ms = max(0, due.caused_gpu_ms - due.held_gpu_ms) if due.is_budgeted else 0
+    credit_gpu_ms = due.credit_gpu_ms if due.is_budgeted else 0
+    paid_gpu_ms = due.held_gpu_ms + surcharge_gpu_ms - credit_gpu_ms
     return AttemptCharged(
         attempt=attempt,
-        budget=owed.budget,
-        pool=owed.pool,
-        held_gpu_ms=owed.held_gpu_ms,
-        charged_gpu_ms=owed.held_gpu_ms if owed.is_budgeted else 0,
+        budget=due.budget,
+        pool=due.pool,
+        held_gpu_ms=due.held_gpu_ms,
+        charged_gpu_ms=paid_gpu_ms if due.is_budgeted else 0,
+        credit_gpu_ms=credit_gpu_ms,
+        surcharge_gpu_ms=surcharge_gpu_ms,
     )

@@ -11,6 +11,7 @@ import msgspec
 from fairlease.core.job import Job, Phase
 from fairlease.core.line import class_key
 from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.placement.place import needs_ms
 from fairlease.core.view import as_of, order_of_waiting
 from fairlease.core.world import OpenReason, World
 from fairlease_schemas.explain import Counterfactual, Why, WhyReason, WhyText
@@ -123,15 +124,17 @@ def _reason(found: OpenReason) -> WhyReason:
 
 def _counterfactuals(world: World, job: Job) -> tuple[Counterfactual, ...]:
     """The largest smaller request per host that open room would take now, if there is one."""
-    if job.phase is not Phase.WAITING:
+    policy = world.policy
+    if job.phase is not Phase.WAITING or policy is None:
         return ()
+    needs = needs_ms(policy, job, world.log_time_ms)
     for pool in job.request.pools:
         room = Room(world, pool, world.log_time_ms)
         for gpus in range(job.request.gpus_per_host - 1, 0, -1):
-            if room.find(Shape(job.request.hosts, gpus), job.id) is not None:
+            if room.find(Shape(job.request.hosts, gpus), job.id, needs) is not None:
                 return (Counterfactual(change={"gpus_per_host": gpus}, start_by_ms=world.log_time_ms),)
         for hosts in range(job.request.hosts - 1, 0, -1):
-            if room.find(Shape(hosts, job.request.gpus_per_host), job.id) is not None:
+            if room.find(Shape(hosts, job.request.gpus_per_host), job.id, needs) is not None:
                 return (Counterfactual(change={"hosts": hosts}, start_by_ms=world.log_time_ms),)
     return ()
 

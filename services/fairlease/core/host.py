@@ -14,7 +14,10 @@ from fairlease_schemas.reports import HostUp
 
 CORDON = "cordon"
 CHANGED_DEVICES = "changed-devices"
+FAULT = "fault"
 HEALTH = "health"
+FAULT_KINDS = frozenset((FAULT, CHANGED_DEVICES))
+"""Holds that mean something broke; the others are wishes."""
 
 
 class Hold(msgspec.Struct, frozen=True):

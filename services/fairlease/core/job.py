@@ -9,13 +9,14 @@ from enum import StrEnum
 
 import msgspec
 
-from fairlease_schemas.cycle import GangGranted, Licence, Part
+from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, Part
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, PoolId
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
     AttemptStarted,
+    CheckpointConfirmed,
     End,
     JobAdmitted,
     JobCancelled,
@@ -46,14 +47,15 @@ class Phase(StrEnum):
 
 
 TERMINAL = frozenset((Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT))
-LIVE = frozenset((Phase.GRANTED, Phase.RUNNING, Phase.STOPPING))
+KEPT_PREEMPTIONS = 32
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run of a job. `token` is the address of its grant, `parts` its GPUs, one part per host.
 
-    `ending` is the end that was asked for, `stop_for` the claim it makes room for; `gone` are the
-    parts that have left, in the order of their reports.
+    `checkpoint_ms` is when its last checkpoint was confirmed, 0 for never; `caused_gpu_ms` what its victims
+    lost when they left for it (2.6). `ending` is the end that was asked for, `stop_for` the claim it makes
+    room for; `gone` are the parts that have left, in the order of their reports.
     """
 
     id: AttemptId
@@ -72,6 +74,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ending_ms: int = 0
     grace_ms: int = 0
     stop_for: JobId = ""
+    checkpoint_ms: int = 0
+    caused_gpu_ms: int = 0
     end: End | None = None
     exit_code: int | None = None
     ended_ms: int = 0
@@ -92,13 +96,18 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """GPUs x (release or now - grant) in log time."""
         return self.gpus * ((self.ended_ms if self.is_over else now_ms) - self.granted_ms)
 
-    def unspent_window_gpu_ms(self, now_ms: int) -> int:
-        """What is left of the promise: GPUs x the rest of the window (2.5)."""
-        return self.gpus * max(0, self.granted_ms + self.window_ms - now_ms)
+    @property
+    def saved_ms(self) -> int:
+        """From when on its work is not saved: its last confirmed checkpoint, or its grant."""
+        return max(self.granted_ms, self.checkpoint_ms)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A contract once admitted. `admitted` is its place in line, which a preempted job keeps (3.2)."""
+    """A contract once admitted. `admitted` is its place in line, which a preempted job keeps (3.2).
+
+    `preemptions_ms` are the last instants at which it was told to leave for somebody (5.7), and
+    `caused_gpu_ms` what victims have lost for its claim so far, handed to its next attempt.
+    """
 
     id: JobId
     account: AccountId
@@ -113,6 +122,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retries: int = 0
     waiting_since_ms: int = 0
     backoff_until_ms: int = 0
+    preemptions_ms: tuple[int, ...] = ()
+    caused_gpu_ms: int = 0
     end: End | None = None
     exit_code: int | None = None
     ended_ms: int = 0
@@ -138,6 +149,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 JobEvent = (
     AttemptStarted
+    | CheckpointConfirmed
     | AttemptEnding
     | PartGone
     | AttemptEnded
@@ -177,9 +189,18 @@ def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
         window_ms=event.window_ms,
         licence=event.licence,
         is_stillborn=job.is_terminal,
+        caused_gpu_ms=job.caused_gpu_ms,
     )
     phase = job.phase if job.is_terminal else Phase.GRANTED
-    return replace(job, attempts=(*job.attempts, attempt), phase=phase)
+    return replace(job, attempts=(*job.attempts, attempt), phase=phase, caused_gpu_ms=0)
+
+
+def preempt(job: Job, event: EvictionOrdered, at_ms: int) -> Job:
+    """The job with its live attempt told to leave for a claim."""
+    job = stop(job, End.PREEMPTED, event.grace_ms, at_ms, event.claim)
+    if job.is_idle_work:
+        return job
+    return replace(job, preemptions_ms=(*job.preemptions_ms[1 - KEPT_PREEMPTIONS :], at_ms))
 
 
 def stop(job: Job, end: End, grace_ms: int, at_ms: int, claim: JobId = "") -> Job:
@@ -207,6 +228,11 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
     match event:
         case AttemptStarted():
             return _part_started(job, event, at_ms)
+        case CheckpointConfirmed():
+            attempt = job.live
+            if attempt is None:
+                return job
+            return replace(job, attempts=(*job.attempts[:-1], replace(attempt, checkpoint_ms=at_ms)))
         case AttemptEnding():
             return stop(job, event.end, event.grace_ms, at_ms)
         case PartGone():

@@ -48,8 +48,8 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         if event is not None:
             events.append(event)
     owed = list(world.uncharged.items())[:MAX_CHARGES_PER_RECORD]
-    events.extend(charge(attempt, uncharged) for attempt, uncharged in owed)
+    events.extend(charge(attempt, due) for attempt, due in owed)
     if not events and not any(map(is_owed, answers)):
         return None
-    causes = {uncharged.ended for _, uncharged in owed}
+    causes = {due.ended for _, due in owed}
     return Decision(kind="ledger", at_ms=now_ms, events=tuple(events), causes=tuple(sorted(causes)), answers=answers)

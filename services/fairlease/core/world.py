@@ -15,8 +15,8 @@ import msgspec
 
 from fairlease.core import host as facts
 from fairlease.core import job as lives
-from fairlease.core.budget import Node, Piece, Tree, Uncharged
-from fairlease.core.fairshare.usage import Meter
+from fairlease.core.budget import Node, Piece, Tree, Uncharged, owed
+from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
 from fairlease_schemas import budget as budget_events
@@ -63,6 +63,29 @@ class Reservation(msgspec.Struct, frozen=True):
     made: Address
 
 
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """Hosts that will be free for one job at `start_ms` (6.2); evictions there are ordered at `evict_ms`."""
+
+    job: JobId
+    pool: PoolId
+    hosts: tuple[HostId, ...]
+    start_ms: int
+    evict_ms: int
+    licence: cycle_events.Licence
+    made: Address
+    made_ms: int
+
+
+class PromiseBook(msgspec.Struct, kw_only=True):
+    """How promises ended so far: the counters of metrics M3."""
+
+    made: int = 0
+    kept: int = 0
+    earlier: int = 0
+    voided: int = 0
+    broken: int = 0
+
+
 class OpenReason(msgspec.Struct, frozen=True):
     """A reason in force, by the service that wrote it, for one subject."""
 
@@ -88,9 +111,14 @@ class State(msgspec.Struct, kw_only=True):
     hosts: dict[HostId, facts.Host] = {}
     schedulable: dict[PoolId, Meter] = {}
     held: dict[str, Meter] = {}
+    lumps: dict[str, Lumps] = {}
     uncharged: dict[AttemptId, Uncharged] = {}
     cycle: Cycle = msgspec.field(default_factory=Cycle)
     reservations: dict[JobId, Reservation] = {}
+    promises: dict[JobId, Promise] = {}
+    promise_book: PromiseBook = msgspec.field(default_factory=PromiseBook)
+    closed_ms: int = 0
+    tree_address: Address = Address(0, 0, 0)
     reasons: dict[str, OpenReason] = {}
     ordered: dict[HostId, int] = {}
 
@@ -131,6 +159,8 @@ class World:
             cycle_events.CycleAbandoned: self._cycle_abandoned,
             cycle_events.ReservationMade: self._reservation_made,
             cycle_events.ReservationEnded: self._reservation_ended,
+            cycle_events.PromiseMade: self._promise_made,
+            cycle_events.PromiseEnded: self._promise_ended,
             job_events.JobRefused: self._nothing,
             job_events.CommandRefused: self._nothing,
             job_events.MessageRefused: self._nothing,
@@ -185,6 +215,24 @@ class World:
         return self._s.reservations
 
     @property
+    def promises(self) -> dict[JobId, Promise]:
+        return self._s.promises
+
+    @property
+    def promise_book(self) -> PromiseBook:
+        return self._s.promise_book
+
+    @property
+    def closed_ms(self) -> int:
+        """Log time at which the last cycle was closed."""
+        return self._s.closed_ms
+
+    @property
+    def tree_address(self) -> Address:
+        """The event that last changed the tree."""
+        return self._s.tree_address
+
+    @property
     def uncharged(self) -> dict[AttemptId, Uncharged]:
         return self._s.uncharged
 
@@ -217,6 +265,10 @@ class World:
     def held(self, budget: BudgetId, pool: PoolId) -> Meter:
         """GPUs that the leaf's budgeted attempts hold in the pool, over time."""
         return self._s.held.get(f"{budget}/{pool}") or Meter()
+
+    def lumps(self, budget: BudgetId, pool: PoolId) -> Lumps:
+        """Surcharges less credits of the leaf in the pool."""
+        return self._s.lumps.get(f"{budget}/{pool}") or Lumps()
 
     def attempt(self, attempt: AttemptId) -> tuple[lives.Job, lives.Attempt] | None:
         """A live attempt with its job."""
@@ -330,6 +382,7 @@ class World:
         attempt = job.attempts[-1]
         self._occupy(job, attempt)
         self._s.reservations.pop(event.job, None)
+        self._use_promise(event.job, now_ms)
         if not job.is_idle_work and not attempt.is_stillborn:
             self._hold(job, attempt, attempt.gpus, now_ms)
         self._touch(attempt)
@@ -353,9 +406,12 @@ class World:
         job = self._s.jobs.get(job_of(event.attempt))
         if job is None or job.live is None:
             return
-        job = lives.stop(job, job_events.End.PREEMPTED, event.grace_ms, now_ms, event.claim)
-        self._s.jobs[job.id] = job
+        job = self._s.jobs[job.id] = lives.preempt(job, event, now_ms)
         self._touch(job.attempts[-1])
+        claim = self._s.jobs.get(event.claim)
+        if claim is not None and not claim.is_terminal:
+            caused_gpu_ms = claim.caused_gpu_ms + event.lost_gpu_ms
+            self._s.jobs[claim.id] = lives.replace(claim, caused_gpu_ms=caused_gpu_ms)
 
     def _attempt_ended(self, event: job_events.AttemptEnded, address: Address, now_ms: int) -> None:
         found = self.attempt(event.attempt)
@@ -370,8 +426,7 @@ class World:
         is_budgeted = not job.is_idle_work
         if is_budgeted and not over.is_stillborn:
             self._hold(job, over, -over.gpus, now_ms)
-        held_gpu_ms = 0 if over.is_stillborn else over.held_gpu_ms(now_ms)
-        self._s.uncharged[over.id] = Uncharged(job.budget, over.pool, held_gpu_ms, is_budgeted, address)
+        self._s.uncharged[over.id] = owed(job, over, address)
         self._touch(attempt)
         self._news()
 
@@ -389,8 +444,10 @@ class World:
         policy = self._s.policy
         return self._s.log_time_ms - 2 * (policy.lookback_ms if policy else 0)
 
-    def _budget_changed(self, event: budget_events.BudgetChanged, _address: Address, now_ms: int) -> None:
-        tree = self.tree.with_node(event.budget, Node(event.parent, event.weight))
+    def _budget_changed(self, event: budget_events.BudgetChanged, address: Address, now_ms: int) -> None:
+        node = Node(event.parent, event.weight, event.order, event.max_protected_permille, event.burst_permille)
+        tree = self.tree.with_node(event.budget, node)
+        self._s.tree_address = address
         pieces = self._s.pieces
         if pieces and pieces[-1].from_ms == now_ms:
             pieces.pop()
@@ -400,8 +457,12 @@ class World:
             pieces.pop(0)
         self._news()
 
-    def _attempt_charged(self, event: budget_events.AttemptCharged, _address: Address, _now_ms: int) -> None:
+    def _attempt_charged(self, event: budget_events.AttemptCharged, _address: Address, now_ms: int) -> None:
         self._s.uncharged.pop(event.attempt, None)
+        lump = event.surcharge_gpu_ms - event.credit_gpu_ms
+        if lump:
+            lumps = self._s.lumps.setdefault(f"{event.budget}/{event.pool}", Lumps())
+            lumps.add(now_ms, lump, forget_before_ms=self._forget_before_ms())
 
     def _policy_changed(self, event: PolicyChanged, address: Address, _now_ms: int) -> None:
         self._s.policy_name = event.name
@@ -430,6 +491,7 @@ class World:
             cycle.is_cut, cycle.skip_classes = True, 0
 
     def _cycle_closed(self, _event: cycle_events.CycleClosed, _address: Address, now_ms: int) -> None:
+        self._s.closed_ms = now_ms
         self._end_cycle(now_ms)
 
     def _cycle_abandoned(self, _event: cycle_events.CycleAbandoned, _address: Address, now_ms: int) -> None:
@@ -447,6 +509,42 @@ class World:
     def _reservation_ended(self, event: cycle_events.ReservationEnded, _address: Address, _now_ms: int) -> None:
         self._s.reservations.pop(event.job, None)
         self._news()
+
+    def _promise_made(self, event: cycle_events.PromiseMade, address: Address, now_ms: int) -> None:
+        policy = self._s.policy
+        margin_ms = policy.stop_margin_ms if policy else 0
+        start_ms = now_ms + event.start_in_ms
+        self._s.promise_book.made += 1
+        self._s.promises[event.job] = Promise(
+            job=event.job,
+            pool=event.pool,
+            hosts=event.hosts,
+            start_ms=start_ms,
+            evict_ms=start_ms - event.grace_ms - margin_ms,
+            licence=event.licence,
+            made=address,
+            made_ms=now_ms,
+        )
+
+    def _promise_ended(self, event: cycle_events.PromiseEnded, _address: Address, _now_ms: int) -> None:
+        if self._s.promises.pop(event.job, None) is None:
+            return
+        book = self._s.promise_book
+        if event.why is cycle_events.PromiseEnd.EARLIER:
+            book.earlier += 1
+        elif event.why is cycle_events.PromiseEnd.BROKEN:
+            book.broken += 1
+        else:
+            book.voided += 1
+        self._news()
+
+    def _use_promise(self, job: JobId, now_ms: int) -> None:
+        """A grant uses the job's promise up: kept when it came by the time promised."""
+        promise = self._s.promises.pop(job, None)
+        if promise is not None:
+            book = self._s.promise_book
+            book.kept += now_ms <= promise.start_ms
+            book.broken += now_ms > promise.start_ms
 
 
 NEVER_MS = 1 << 62

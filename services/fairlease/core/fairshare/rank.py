@@ -9,6 +9,7 @@ anything waits, because standings move with time.
 from fairlease.core.decision import Decision, decision_ms
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.line import WaitingClass
+from fairlease.core.preemption.promise import tellings_ms
 from fairlease.core.world import IDLE, World
 from fairlease_schemas.cycle import CycleAbandoned, CycleRanked, PoolRank, RequestClass
 from fairlease_schemas.envelope import Answer
@@ -55,7 +56,8 @@ def due_ms(world: World) -> int | None:
     if world.cycle.stage != IDLE:
         return world.cycle.stage_ms + policy.step_limit_ms
     if world.line.total:
-        return world.cycle.ranked_ms + policy.rank_period_ms
+        tellings = [at_ms for at_ms in tellings_ms(world) if at_ms > world.cycle.ranked_ms]
+        return min([world.cycle.ranked_ms + policy.rank_period_ms, *tellings])
     expiries = [r.expires_ms for r in world.reservations.values()]
     return max(min(expiries), world.cycle.ranked_ms + policy.rank_period_ms) if expiries else None
 
@@ -89,9 +91,11 @@ def rank(world: World, policy: Policy, now_ms: int, *, first: int) -> CycleRanke
 
 def _wants_cycle(world: World, policy: Policy, now_ms: int) -> bool:
     cycle = world.cycle
-    if not (world.line.total or world.reservations or world.has_reasons("placement")):
+    if not (world.line.total or world.reservations or world.promises or world.has_reasons("placement")):
         return False
     if cycle.news_position > cycle.ranked_basis or cycle.is_cut:
+        return True
+    if any(cycle.ranked_ms < at_ms <= now_ms for at_ms in tellings_ms(world)):
         return True
     return bool(world.line.total or _is_stale(world, now_ms)) and now_ms >= cycle.ranked_ms + policy.rank_period_ms
 

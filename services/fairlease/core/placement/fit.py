@@ -7,10 +7,12 @@ ends in the host id. Hosts with a hold, and hosts kept for someone else, have no
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from copy import copy
 
 import msgspec
 
-from fairlease.core.world import World
+from fairlease.core.host import FAULT_KINDS
+from fairlease.core.world import Promise, World
 from fairlease_schemas.cycle import Part
 from fairlease_schemas.ids import HostId, JobId, PoolId
 from fairlease_schemas.reasons import Evidence, Reason
@@ -30,39 +32,54 @@ class Shape(msgspec.Struct, frozen=True):
 class Room:
     """Free GPUs of a pool while a step decides; taking room is private to the step.
 
-    `closed` hosts take nobody: kept for another job, or claimed by a better pick (4.2).
+    Hosts kept for another job, or claimed by a better pick (4.2), take nobody. Promised hosts take only
+    what is gone before the promise begins: contract backfill (6.3).
     """
 
     def __init__(self, world: World, pool: PoolId, now_ms: int) -> None:
         self.pool = pool
+        self.now_ms = now_ms
+        self.version = 0
         self.free: dict[HostId, list[int]] = {}
         self.size: dict[HostId, int] = {}
         self.block: dict[HostId, str] = {}
         self.held_out: list[HostId] = []
+        self.has_faults = False
         self._by_free: dict[int, list[HostId]] = {}
         self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
+        self._reserved: set[JobId] = set()
         self._keeping: dict[JobId, tuple[HostId, ...]] = {}
         for reservation in world.reservations.values():
             if reservation.pool == pool and now_ms < reservation.expires_ms:
+                self._reserved.add(reservation.job)
                 self._keeping[reservation.job] = reservation.hosts
                 for name in reservation.hosts:
                     self._kept[name] = reservation.job
+        self._promised: dict[HostId, Promise] = {}
+        for promise in world.promises.values():
+            if promise.pool == pool:
+                self._keeping.setdefault(promise.job, promise.hosts)
+                for name in promise.hosts:
+                    self._promised[name] = promise
         for host in sorted(world.fleet.in_pool(pool), key=lambda h: h.id):
             self.size[host.id] = host.gpus
             self.block[host.id] = host.inventory.block
             if host.holds:
                 self.held_out.append(host.id)
+                self.has_faults = self.has_faults or any(hold.kind in FAULT_KINDS for hold in host.holds)
                 continue
             self.free[host.id] = world.fleet.free_gpus(host.id)
-            if host.id not in self._kept:
+            if self.is_open(host.id):
                 self._by_free.setdefault(len(self.free[host.id]), []).append(host.id)
 
-    def find(self, shape: Shape, job: JobId) -> tuple[Part, ...] | None:
+    def find(self, shape: Shape, job: JobId, needs_ms: int) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
 
-        Hosts reserved for the job are tried first, by themselves: they are enough, or the promise of
-        the evictions was broken by a fault and open room is as good.
+        1. Hosts reserved for the job or promised to it, by themselves, when they are free;
+        2. open hosts: best fit, or the smallest block;
+        3. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is
+           over before the promise begins.
         """
         own = self._keeping.get(job)
         if own:
@@ -70,9 +87,11 @@ class Room:
             if found is not None:
                 return found
         if shape.hosts == 1:
-            host = self._fullest(shape.gpus_per_host)
+            host = self._fullest(shape.gpus_per_host) or self._hole(shape.gpus_per_host, needs_ms)
             return None if host is None else (self._part(host, shape),)
         whole = self._whole_hosts(shape.gpus_per_host)
+        if len(whole) < shape.hosts:
+            whole = sorted(whole + [h for h in self._holes(shape.gpus_per_host, needs_ms) if self._is_whole(h, shape)])
         if len(whole) < shape.hosts:
             return None
         return tuple(self._part(host, shape) for host in self.by_block(whole, shape.hosts))
@@ -80,6 +99,7 @@ class Room:
     def take(self, parts: Iterable[Part]) -> None:
         """The parts are granted."""
         self._verdicts.clear()
+        self.version += 1
         for part in parts:
             self._unlist(part.host)
             taken = set(part.gpus)
@@ -89,17 +109,30 @@ class Room:
     def close(self, hosts: Iterable[HostId]) -> None:
         """Nobody gets anything on these hosts for the rest of this step."""
         self._verdicts.clear()
+        self.version += 1
         for host in hosts:
             self._unlist(host)
             self._kept[host] = ""
 
     def is_open(self, host: HostId) -> bool:
-        """Whether anybody may be placed there: no hold, not kept, not closed."""
-        return host in self.free and host not in self._kept
+        """Whether anybody may be placed there at any length: no hold, not kept, not promised, not closed."""
+        return host in self.free and host not in self._kept and host not in self._promised
+
+    def is_promisable(self, host: HostId, job: JobId) -> bool:
+        """Whether the host may be promised to the job: open, or its own by promise already."""
+        promise = self._promised.get(host)
+        return host in self.free and host not in self._kept and (promise is None or promise.job == job)
+
+    def only(self, hosts: Iterable[HostId]) -> "Room":
+        """A view of these hosts alone, all of them open, for a claim whose hosts they are."""
+        view = copy(self)
+        view.free = {host: self.free[host] for host in hosts if host in self.free}
+        view._kept, view._promised = {}, {}  # noqa: SLF001 - another room, the same class
+        return view
 
     def verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
         """Why the gang does not fit here, with the numbers (decisions.md 9.1)."""
-        if job in self._keeping:
+        if job in self._reserved:
             return self._verdict(shape, job)
         found = self._verdicts.get(shape)
         if found is None:
@@ -117,18 +150,17 @@ class Room:
             free_gpus=sum(open_free),
             whole_free_hosts=whole,
             largest_hole_gpus=max(open_free, default=0),
-            reserved_hosts=len(self._kept),
+            reserved_hosts=len(self._kept.keys() | self._promised.keys()),
             held_gpus=sum(self.size[h] for h in self.held_out),
         )
         if len(fitting) < shape.hosts:
             return Reason.CONSTRAINT_CONFLICT, evidence
         if len([h for h in fitting if h not in self.held_out]) < shape.hosts:
-            return Reason.HOST_MAINTENANCE, evidence
-        if job in self._keeping:
+            return (Reason.HOST_FAULT if self.has_faults else Reason.HOST_MAINTENANCE), evidence
+        if job in self._reserved:
             return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job)
-        if self._kept and self._with_kept_open(shape):
-            owners = sorted({owner for owner in self._kept.values() if owner})
-            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=owners[0] if owners else "")
+        if self._with_all_open(shape):
+            return Reason.RESERVATION, self.kept_for(evidence)
         return (Reason.FRAGMENTATION if sum(open_free) >= shape.gpus else Reason.CAPACITY), evidence
 
     def by_block(self, hosts: list[HostId], wanted: int) -> list[HostId]:
@@ -148,10 +180,26 @@ class Room:
         """The gang on these hosts alone, in their order."""
         able = [h for h in hosts if len(self.free[h]) >= shape.gpus_per_host]
         if shape.hosts > 1:
-            able = [h for h in able if len(self.free[h]) == self.size[h] == shape.gpus_per_host]
+            able = [h for h in able if self._is_whole(h, shape)]
         if len(able) < shape.hosts:
             return None
         return tuple(self._part(host, shape) for host in able[: shape.hosts])
+
+    def _is_whole(self, host: HostId, shape: Shape) -> bool:
+        return len(self.free[host]) == self.size[host] == shape.gpus_per_host
+
+    def _holes(self, gpus: int, needs_ms: int) -> list[HostId]:
+        """Promised hosts with so many free GPUs, where that length is over in time; fullest first, then by id."""
+        ends_ms = self.now_ms + needs_ms
+        able = [
+            (len(self.free[host]), host)
+            for host, promise in self._promised.items()
+            if ends_ms <= promise.start_ms and host not in self._kept and len(self.free.get(host, ())) >= gpus
+        ]
+        return [host for _, host in sorted(able)]
+
+    def _hole(self, gpus: int, needs_ms: int) -> HostId | None:
+        return next(iter(self._holes(gpus, needs_ms)), None)
 
     def _fullest(self, gpus: int) -> HostId | None:
         for free in sorted(self._by_free):
@@ -165,14 +213,24 @@ class Room:
     def _part(self, host: HostId, shape: Shape) -> Part:
         return Part(host=host, gpus=tuple(self.free[host][: shape.gpus_per_host]))
 
-    def _with_kept_open(self, shape: Shape) -> bool:
-        kept = [h for h in self.free if len(self.free[h]) >= shape.gpus_per_host]
-        if shape.hosts > 1:
-            kept = [h for h in kept if len(self.free[h]) == self.size[h] == shape.gpus_per_host]
-        return len(kept) >= shape.hosts
+    def _with_all_open(self, shape: Shape) -> bool:
+        """Whether the gang would fit if no host were kept, promised or closed."""
+        if not self._kept and not self._promised:
+            return False
+        able = [h for h in self.free if len(self.free[h]) >= shape.gpus_per_host]
+        return len(able if shape.hosts == 1 else [h for h in able if self._is_whole(h, shape)]) >= shape.hosts
+
+    def kept_for(self, evidence: Evidence) -> Evidence:
+        """The evidence with the one that comes first of those the hosts are kept for, and for how long."""
+        promises = sorted({p.job: p for p in self._promised.values()}.values(), key=lambda p: (p.start_ms, p.job))
+        if promises:
+            for_ms = max(0, promises[0].start_ms - self.now_ms)
+            return msgspec.structs.replace(evidence, claim=promises[0].job, for_ms=for_ms)
+        owners = sorted({owner for owner in self._kept.values() if owner})
+        return msgspec.structs.replace(evidence, claim=owners[0] if owners else "")
 
     def _list(self, host: HostId) -> None:
-        if host not in self._kept:
+        if self.is_open(host):
             insort(self._by_free.setdefault(len(self.free[host]), []), host)
 
     def _unlist(self, host: HostId) -> None:

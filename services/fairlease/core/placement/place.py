@@ -3,38 +3,48 @@
 Picks come from `next_pick` in rank order, over the numbers that the rank recorded; what no longer
 waits is passed over. A pick that does not fit blocks its whole class (4.4). One that may evict is
 handed on as a claim, and the hosts its eviction would use are closed to worse picks, found by the
-same function that preemption plans with (4.2).
+same function that preemption plans with (4.2). One that may evict only later is handed on as blocked.
 """
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from fairlease.core.decision import Decision, decision_ms
+from fairlease.core.departures import protected_for_ms
 from fairlease.core.fairshare.next_pick import Pick, Picker
-from fairlease.core.job import Phase
+from fairlease.core.fairshare.order import members_in_order
+from fairlease.core.job import Job, Phase
 from fairlease.core.line import class_key
 from fairlease.core.placement.fit import Room, Shape
-from fairlease.core.preemption.victims import Evictable
+from fairlease.core.placement.limits import Caps, Lane, Savings
+from fairlease.core.placement.verdict import Verdicts
+from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.occupancy import occupancy
+from fairlease.core.preemption.victims import Plan, Planner
 from fairlease.core.world import RANKED, World
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, GangGranted, Licence, Part, PoolRank
-from fairlease_schemas.envelope import Address, Answer, Event
-from fairlease_schemas.ids import AccountId, BudgetId, JobId, attempt_id
+from fairlease_schemas.envelope import Answer, Event
+from fairlease_schemas.ids import BudgetId, JobId, attempt_id
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 
-Verdicts = dict[str, tuple[Reason, Evidence]]
+PROMISABLE = frozenset((Reason.PROTECTED_WINDOWS, Reason.THRASH_BRAKE))
+Verdict = tuple[Reason, Callable[[], Evidence]]
 
 
 class Placed(msgspec.Struct):
-    """What one placement did so far."""
+    """What one placement did so far, over all pools."""
 
     grants: list[GangGranted] = []
     claims: list[Claim] = []
-    verdicts: Verdicts = {}
+    blocked: list[Claim] = []
+    verdicts: dict[str, Verdict] = {}
     looked_at: set[str] = set()
     taken: set[JobId] = set()
     leaves_with_claim: set[BudgetId] = set()
-    lane_gpus: int = 0
-    lane_people: dict[AccountId, int] = {}
     is_cut: bool = False
 
 
@@ -46,7 +56,9 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     now_ms = decision_ms(world, answers)
     placed = place(world, policy, ranked, now_ms)
     reasons = reason_changes(world, placed)
-    done = CyclePlaced(cycle=ranked.cycle, claims=tuple(placed.claims), is_cut=placed.is_cut)
+    done = CyclePlaced(
+        cycle=ranked.cycle, claims=tuple(placed.claims), blocked=tuple(placed.blocked), is_cut=placed.is_cut
+    )
     causes = {world.cycle.address, *(world.jobs[grant.job].admitted for grant in placed.grants)}
     events: tuple[Event, ...] = (*placed.grants, *reasons, done)
     return Decision(kind="cycle-placed", at_ms=now_ms, events=events, causes=tuple(sorted(causes)), answers=answers)
@@ -55,97 +67,153 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
 def place(world: World, policy: Policy, ranked: CycleRanked, now_ms: int) -> Placed:
     """Walk every pool's picks in order and grant what fits."""
     placed = Placed()
-    for attempt, gpus in world.lane.items():
-        placed.lane_gpus += gpus
-        owner = world.jobs[world.live[attempt]].account
-        placed.lane_people[owner] = placed.lane_people.get(owner, 0) + 1
-    for pool in ranked.pools:
-        _place_pool(world, policy, pool, placed, now_ms)
+    lane = Lane(world, policy)
+    for rank in ranked.pools:
+        _PoolPlacement(world, policy, rank, placed, lane, now_ms).run()
+        if placed.is_cut:
+            break
     return placed
 
 
-def _place_pool(world: World, policy: Policy, rank: PoolRank, placed: Placed, now_ms: int) -> None:
-    room = Room(world, rank.pool, now_ms)
-    evictable = Evictable(world, rank.pool, now_ms)
-    picker = Picker(rank, lambda key: _members(world, key))
-    lane_limit = max(max(room.size.values(), default=0), rank.schedulable_gpus * policy.debug_permille // 1000)
-    while (pick := picker.next()) is not None:
-        job = world.jobs[pick.job]
-        placed.looked_at.add(pick.of.key)
-        if pick.job in placed.taken or job.phase is not Phase.WAITING:
-            picker.skip()
-            continue
-        if pick.licence is Licence.DEBUG and not _lane_takes(policy, placed, pick, lane_limit):
-            placed.verdicts.setdefault(
-                pick.of.key, (Reason.LANE_FULL, Evidence(pool=rank.pool, held_gpus=placed.lane_gpus))
+def needs_ms(policy: Policy, job: Job, now_ms: int) -> int:
+    """How long hosts are taken at most before the job can be gone: protection, grace and stop margin (6.3)."""
+    return protected_for_ms(policy, job, now_ms) + job.request.grace_ms + policy.stop_margin_ms
+
+
+class _PoolPlacement:
+    """One pool's walk. Limits are asked first, then room, then who could make room."""
+
+    def __init__(self, world: World, policy: Policy, rank: PoolRank, placed: Placed, lane: Lane, now_ms: int) -> None:
+        self._world = world
+        self._policy = policy
+        self._rank = rank
+        self._placed = placed
+        self._lane = lane
+        self._now_ms = now_ms
+        self._room = Room(world, rank.pool, now_ms)
+        self._occupancy = occupancy(world, policy, rank.pool, now_ms)
+        self._planner = Planner(self._occupancy)
+        self._verdicts = Verdicts(self._room, self._occupancy)
+        self._picker = Picker(rank, lambda key: members_in_order(world, key, now_ms))
+        largest_host = max(self._room.size.values(), default=0)
+        self._largest_host = largest_host
+        self._caps = Caps(world, policy, rank, largest_host, now_ms)
+        self._savings = Savings(world, policy, rank.pool, now_ms)
+        self._promises_left = policy.promises_per_pool - sum(p.pool == rank.pool for p in world.promises.values())
+
+    def run(self) -> None:
+        placed = self._placed
+        while (pick := self._picker.next()) is not None:
+            placed.looked_at.add(pick.of.key)
+            job = self._world.jobs[pick.job]
+            if pick.job in placed.taken or job.phase is not Phase.WAITING:
+                self._picker.skip()
+                continue
+            refusal = self._refusal(pick)
+            if refusal is not None:
+                code, evidence = refusal
+                self._verdict(pick, code, partial(_same, evidence))
+                self._picker.blocked()
+                continue
+            shape = Shape(pick.of.hosts, pick.of.gpus_per_host)
+            parts = self._room.find(shape, pick.job, needs_ms(self._policy, job, self._now_ms))
+            if parts is None:
+                self._block(pick, shape)
+                self._picker.blocked()
+                continue
+            if len(placed.grants) == self._policy.max_grants_per_cycle:
+                placed.is_cut = True
+                return
+            self._grant(pick, job, parts)
+
+    def _is_counted(self, job: JobId) -> bool:
+        """Whether the claim's window is among the promised already: evictions ordered, or a promise stands."""
+        return job in self._world.reservations or job in self._world.promises
+
+    def _refusal(self, pick: Pick) -> tuple[Reason, Evidence] | None:
+        """What keeps the pick from being tried at all."""
+        if pick.licence is Licence.DEBUG:
+            return self._lane.refuses(pick, self._rank, self._largest_host)
+        if pick.licence is Licence.IDLE:
+            return None
+        return self._caps.refuses(pick, is_counted=self._is_counted(pick.job)) or self._savings.refuses(pick)
+
+    def _grant(self, pick: Pick, job: Job, parts: tuple[Part, ...]) -> None:
+        placed = self._placed
+        is_counted = self._is_counted(job.id)
+        number = len(job.attempts) + 1
+        placed.taken.add(job.id)
+        placed.verdicts.pop(pick.of.key, None)
+        self._room.take(parts)
+        if pick.licence is Licence.DEBUG:
+            self._lane.granted(pick)
+        if pick.licence is not Licence.IDLE:
+            self._caps.granted(pick, is_counted=is_counted)
+        placed.grants.append(
+            GangGranted(
+                job=job.id,
+                attempt=attempt_id(job.id, number),
+                number=number,
+                pool=self._rank.pool,
+                parts=parts,
+                window_ms=job.request.min_runtime_ms,
+                licence=pick.licence,
             )
-            picker.blocked()
-            continue
-        shape = Shape(pick.of.hosts, pick.of.gpus_per_host)
-        parts = room.find(shape, pick.job)
-        if parts is None:
-            _block(world, room, evictable, placed, pick)
-            picker.blocked()
-            continue
-        if len(placed.grants) == policy.max_grants_per_cycle:
-            placed.is_cut = True
-            return
-        room.take(parts)
-        _grant(world, placed, pick, rank.pool, parts)
-        picker.granted()
-
-
-def _members(world: World, key: str) -> list[tuple[Address, JobId]]:
-    waiting = world.line.classes.get(key)
-    return waiting.members if waiting else []
-
-
-def _lane_takes(policy: Policy, placed: Placed, pick: Pick, lane_limit: int) -> bool:
-    """Whether the lane has a place for it (3.1); beyond that it ranks as ordinary work."""
-    gpus = pick.of.hosts * pick.of.gpus_per_host
-    return (
-        placed.lane_gpus + gpus <= lane_limit and placed.lane_people.get(pick.of.account, 0) < policy.debug_per_person
-    )
-
-
-def _grant(world: World, placed: Placed, pick: Pick, pool: str, parts: tuple[Part, ...]) -> None:
-    job = world.jobs[pick.job]
-    number = len(job.attempts) + 1
-    placed.taken.add(job.id)
-    placed.verdicts.pop(pick.of.key, None)
-    if pick.licence is Licence.DEBUG:
-        placed.lane_gpus += job.gpus
-        placed.lane_people[job.account] = placed.lane_people.get(job.account, 0) + 1
-    placed.grants.append(
-        GangGranted(
-            job=job.id,
-            attempt=attempt_id(job.id, number),
-            number=number,
-            pool=pool,
-            parts=parts,
-            window_ms=job.request.min_runtime_ms,
-            licence=pick.licence,
         )
+        self._picker.granted(is_counted=is_counted)
+
+    def _block(self, pick: Pick, shape: Shape) -> None:
+        """The pick does not fit: say why, let it claim what it may evict now, or hand it on for a promise."""
+        placed = self._placed
+        permit = permit_of(self._policy, self._picker, pick)
+        claim = Claim(job=pick.job, pool=self._rank.pool, key=pick.of.key, licence=pick.licence)
+        is_known = any(known.job == pick.job for known in (*placed.claims, *placed.blocked))
+        is_claimant = pick.licence is not Licence.IDLE and not is_known and pick.job not in self._world.reservations
+        may_claim = not placed.claims or pick.of.budget not in placed.leaves_with_claim
+        plan = self._planner.plan(self._room, shape, permit) if is_claimant and may_claim else None
+        if plan is not None:
+            evidence = msgspec.structs.replace(self._room.verdict(shape, pick.job)[1], claim=pick.job)
+            self._verdict(pick, Reason.RESERVATION, lambda: evidence)
+            self._claim(pick, claim, plan, permit)
+            return
+        code = self._verdicts.code(shape, pick.job, permit)
+        self._verdict(pick, code, lambda: self._verdicts.evidence(code, shape, pick.job, permit))
+        if is_claimant and pick.job in self._world.promises:
+            placed.blocked.append(claim)
+        elif is_claimant and code in PROMISABLE and self._promises_left > 0:
+            self._promises_left -= 1
+            placed.blocked.append(claim)
+
+    def _verdict(self, pick: Pick, code: Reason, evidence: Callable[[], Evidence]) -> None:
+        """The first pool's word stands: a class has one reason."""
+        self._placed.verdicts.setdefault(pick.of.key, (code, evidence))
+
+    def _claim(self, pick: Pick, claim: Claim, plan: Plan, permit: Permit) -> None:
+        """The pick may evict now: its hosts are closed to worse picks, and its window counts from here."""
+        placed = self._placed
+        if placed.claims:
+            placed.leaves_with_claim.add(pick.of.budget)
+        placed.claims.append(claim)
+        self._occupancy.spend({victim.attempt for victim in plan.victims})
+        self._room.close(plan.hosts)
+        if not self._is_counted(pick.job):
+            self._picker.scales.charge(pick.of.budget, permit.window_gpu_ms)
+
+
+def _same(evidence: Evidence) -> Evidence:
+    return evidence
+
+
+def permit_of(policy: Policy, picker: Picker, pick: Pick) -> Permit:
+    """The pick's licence over the numbers as they stand in this step."""
+    of = pick.of
+    return Permit(
+        picker.scales,
+        of.budget,
+        pick.licence,
+        window_gpu_ms=of.hosts * of.gpus_per_host * of.min_runtime_ms,
+        margin_permille=policy.margin_permille,
     )
-
-
-def _block(world: World, room: Room, evictable: Evictable, placed: Placed, pick: Pick) -> None:
-    """The pick does not fit: say why, and let it claim what it may evict."""
-    shape = Shape(pick.of.hosts, pick.of.gpus_per_host)
-    placed.verdicts[pick.of.key] = room.verdict(shape, pick.job)
-    may_claim = not placed.claims or pick.of.budget not in placed.leaves_with_claim
-    if pick.licence is Licence.IDLE or not may_claim or pick.job in world.reservations:
-        return
-    if any(claim.job == pick.job for claim in placed.claims):
-        return
-    plan = evictable.plan(room, shape)
-    if plan is None:
-        return
-    if placed.claims:
-        placed.leaves_with_claim.add(pick.of.budget)
-    placed.claims.append(Claim(job=pick.job, pool=room.pool, key=pick.of.key, licence=pick.licence))
-    evictable.spend(plan)
-    room.close(plan.hosts)
 
 
 def reason_changes(world: World, placed: Placed) -> list[ReasonBegan | ReasonEnded]:
@@ -156,19 +224,16 @@ def reason_changes(world: World, placed: Placed) -> list[ReasonBegan | ReasonEnd
     present = world.reasons_of("placement")
     granted: dict[str, int] = {}
     for grant in placed.grants:
-        key = _key(world, grant.job)
+        key = class_key(world.jobs[grant.job])
         granted[key] = granted.get(key, 0) + 1
     changes: list[ReasonBegan | ReasonEnded] = []
     for key in sorted(present.keys() | placed.verdicts.keys()):
-        left = len(_members(world, key)) - granted.get(key, 0)
+        waiting: Any = world.line.classes.get(key)
+        left = (len(waiting.members) if waiting else 0) - granted.get(key, 0)
         was = present.get(key)
         now = placed.verdicts.get(key) if left > 0 else None
         if now is not None and (was is None or was.code is not now[0]):
-            changes.append(ReasonBegan(subject=key, code=now[0], evidence=now[1]))
+            changes.append(ReasonBegan(subject=key, code=now[0], evidence=now[1]()))
         elif was is not None and (left <= 0 or (now is None and key in placed.looked_at and not placed.is_cut)):
             changes.append(ReasonEnded(subject=key, code=was.code))
     return changes
-
-
-def _key(world: World, job: JobId) -> str:
-    return class_key(world.jobs[job])

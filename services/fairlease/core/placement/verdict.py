@@ -1,0 +1,131 @@
+"""Why a pick that may evict waits: windows, the brake, standing, or simply no room (decisions.md 9.1).
+
+Room says first what is plainly so (no such hosts, maintenance, kept for another). Then, for claims
+that may evict:
+
+1. `protected-windows`: its licence would be enough, were the windows there over; until when;
+2. `thrash-brake`: the same, and it is exemptions alone that stand in the way;
+3. `window-overshare`: it would be enough, had it the standing; with both standings;
+4. `fragmentation` or `capacity`: nothing it could ever evict makes room.
+
+The code is found for every class in every cycle, so it is kept by shape and licence; the evidence is
+made only when a reason begins.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from fairlease.core.fairshare.scales import Node
+from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_licensed
+from fairlease.core.preemption.promise import soonest
+from fairlease.core.preemption.victims import plan_with
+from fairlease_schemas.reasons import Evidence, Reason
+
+PLAIN = frozenset((Reason.CONSTRAINT_CONFLICT, Reason.HOST_MAINTENANCE, Reason.HOST_FAULT, Reason.RESERVATION))
+MayLeave = Callable[[Tenant], bool]
+
+
+class Verdicts:
+    """Verdicts of one step over one pool. Room shrinks in a step, so they are forgotten when it does."""
+
+    def __init__(self, room: Room, occupancy: Occupancy) -> None:
+        self._room = room
+        self._occupancy = occupancy
+        self._codes: dict[tuple[Shape, tuple[bool, ...]], Reason] = {}
+        self._version = room.version
+
+    def code(self, shape: Shape, job: str, permit: Permit) -> Reason:
+        """The reason alone."""
+        plain = self._room.verdict(shape, job)[0]
+        if plain in PLAIN or not permit.may_evict_idle:
+            return plain
+        if self._version != self._room.version:
+            self._codes.clear()
+            self._version = self._room.version
+        key = (shape, permit.signature(self._occupancy.leaves))
+        found = self._codes.get(key)
+        if found is None:
+            found = self._codes[key] = self._code(shape, plain, permit)
+        return found
+
+    def evidence(self, code: Reason, shape: Shape, job: str, permit: Permit) -> Evidence:
+        """The numbers of a reason that begins."""
+        plain = self._room.verdict(shape, job)[1]
+        if code in (Reason.PROTECTED_WINDOWS, Reason.THRASH_BRAKE):
+            promised = soonest(self._occupancy, self._room, shape, permit, job)
+            if promised is not None:
+                return msgspec.structs.replace(plain, for_ms=promised.start_ms - self._room.now_ms)
+        if code is Reason.WINDOW_OVERSHARE:
+            return self._overshare(plain, permit)
+        if code is Reason.RESERVATION:
+            return self._room.kept_for(plain)
+        return plain
+
+    def _code(self, shape: Shape, plain: Reason, permit: Permit) -> Reason:
+        def licensed(tenant: Tenant) -> bool:
+            return is_licensed(permit, tenant)
+
+        def any_side(tenant: Tenant) -> bool:
+            return tenant.is_idle or tenant.is_stopping or not (tenant.is_lane or tenant.leaf == permit.leaf)
+
+        if self._is_possible(shape, licensed):
+            braked = plan_with(self._occupancy, self._room, shape, lambda t: _leaves_but_for_brake(permit, t))
+            return Reason.THRASH_BRAKE if braked is not None else Reason.PROTECTED_WINDOWS
+        if self._is_possible(shape, any_side):
+            return Reason.WINDOW_OVERSHARE
+        if self._is_possible(shape, licensed, is_all=True):
+            return Reason.RESERVATION
+        if self._is_possible(shape, any_side, is_all=True):
+            return Reason.WINDOW_OVERSHARE
+        return plain
+
+    def _is_possible(self, shape: Shape, may_leave: MayLeave, *, is_all: bool = False) -> bool:
+        """Whether enough hosts could ever be free enough, were all that `may_leave` gone.
+
+        Open hosts, or with `is_all` those kept, promised or closed too.
+        """
+        room, able = self._room, 0
+        for host in room.free:
+            if not (is_all or room.is_open(host)) or (shape.hosts > 1 and room.size[host] != shape.gpus_per_host):
+                continue
+            missing = shape.gpus_per_host - len(room.free[host])
+            for tenant in self._occupancy.on.get(host, ()):
+                if missing <= 0:
+                    break
+                if may_leave(tenant):
+                    missing -= tenant.gpus_on[host]
+            able += missing <= 0
+            if able >= shape.hosts:
+                return True
+        return False
+
+    def _overshare(self, plain: Evidence, permit: Permit) -> Evidence:
+        """The comparison that standing lost by least: against the side that stands highest."""
+        worst: tuple[int, str] | None = None
+        sides: tuple[Node, Node] | None = None
+        for leaf in self._occupancy.leaves:
+            found = permit.comparison(leaf)
+            if found is None or permit.over(leaf):
+                continue
+            rank = (-found[1].permille, found[1].name)
+            if worst is None or rank < worst:
+                worst, sides = rank, found
+        if sides is None:
+            return msgspec.structs.replace(plain, level=permit.leaf)
+        ours, theirs = sides
+        return msgspec.structs.replace(
+            plain,
+            level=ours.name,
+            standing_permille=(ours.spent + permit.window_gpu_ms) * 1000 // ours.entitled if ours.entitled else 0,
+            other=theirs.name,
+            other_permille=theirs.permille,
+        )
+
+
+def _leaves_but_for_brake(permit: Permit, tenant: Tenant) -> bool:
+    if tenant.is_stopping:
+        return False
+    return is_licensed(permit, tenant) and (tenant.is_idle or tenant.is_past or tenant.is_exempt)
