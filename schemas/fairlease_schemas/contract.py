@@ -140,7 +140,10 @@ def read_contract(data: object) -> tuple[Contract | None, tuple[Problem, ...]]:
     try:
         return Contract.model_validate(data), ()
     except ValidationError as error:
-        return None, tuple(_problem(dict(e)) for e in error.errors(include_url=False, include_context=True)[:20])
+        errors = [dict(e) for e in error.errors(include_url=False, include_context=True)]
+        # A list whose items are wrong is also called too short: the items were told already.
+        told = [e for e in errors if not (e["type"] == "too_short" and e["input"])]
+        return None, tuple(_problem(e) for e in told[:20])
 
 
 def body(contract: Contract) -> dict[str, Any]:
@@ -190,7 +193,7 @@ def _problem(error: dict[str, Any]) -> Problem:
         keys += re.findall(r"^[a-z_]+", message)
     rule = next((_RULES[key] for key in reversed(keys) if key in _RULES), "1.1-1.17")
     return Problem(
-        field=path[:200],
+        field=_harmless(path, 200),
         rule=rule,
         value=_shown(error.get("input")) if error["type"] not in ("missing", "value_error") else "",
         limit=", ".join(bounds)[:200],
@@ -207,5 +210,10 @@ def _shown(value: object) -> str:
         return type(value).__name__
     if isinstance(value, int) and not -(10**18) < value < 10**18:
         return "a huge number"
-    text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(value)[:80])
-    return text.encode("utf-8", "replace").decode()
+    return _harmless(str(value), 80)
+
+
+def _harmless(text: str, limit: int) -> str:
+    """What somebody wrote, fit for the log and a terminal: normal form C, no control characters, cut."""
+    shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", unicodedata.normalize("NFC", text)[:limit])
+    return shown.encode("utf-8", "replace").decode()

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlease.agent.layout import LOG
 from fairlease.agent.output import Log, read_log, whole_text
+from fairlease.agent.questions import answer
+from fairlease.runtime import bus_server
 from tests.agent.bench import Bench, shell
 
 
@@ -99,3 +102,14 @@ async def test_a_job_that_prints_without_end_fills_no_disk(state: Path) -> None:
     assert text.endswith("\n199999\n200000\nlast\n")
     assert text.count("bytes were cut here") == 1
     assert len(text) < 100_200
+
+
+@pytest.mark.asyncio
+async def test_the_largest_answer_with_the_worst_text_fits_a_message(bench: Bench) -> None:
+    part = bench.part("a", shell("head -c 100000 /dev/zero | tr '\\0' '\\1'"))
+    bench.order(part)
+    await bench.gone(part)
+    asked = msgspec.json.encode({"attempt": part.attempt, "limit": 10**9})
+    found = answer(bench.host, asked)
+    assert (found.next, found.is_end) == (65_536, False)
+    assert len(msgspec.json.encode(found)) < bus_server.MAX_PAYLOAD

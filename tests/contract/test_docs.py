@@ -19,7 +19,7 @@ TOP = ("README.md", "ARCHITECTURE.md", "DECISIONS.md", "CHANGELOG.md", "STYLE.md
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 INLINE = re.compile(r"`(fairlease [^`]+)`")
-RULE = re.compile(r"\*\*(\d+\.\d+)(?: – \d+\.(\d+))?[^*]*\*\*")
+RULE = re.compile(r"\*\*(\d+\.\d+)(?: \N{EN DASH} \d+\.(\d+))?[^*]*\*\*")
 
 
 def pages(root: Path) -> Iterator[Path]:
@@ -99,14 +99,9 @@ def test_every_command_named_in_the_text_exists() -> None:
     report(unknown_verbs(ROOT))
 
 
-def test_the_command_line_page_lists_every_command_that_can_run() -> None:
+def test_the_command_line_page_lists_every_command() -> None:
     text = page("docs/cli.md")
-    parser = build()
-    for leaf in leaves(parser):
-        words = leaf.split()[1:]
-        module = f"fairlease.cli.{words[0]}" if words[0] != "trace" else "fairlease.trace.command"
-        is_there = words[0] != "trace" or (ROOT / "services" / Path(*module.split("."))).with_suffix(".py").exists()
-        assert (f"`{leaf}" in text) is is_there, leaf
+    assert [leaf for leaf in leaves(build()) if f"`{leaf}" not in text] == []
 
 
 def test_every_exit_code_stands_in_the_command_line_page() -> None:

@@ -210,7 +210,8 @@ def _accepts(schema: dict[str, Any], value: Any, defs: dict[str, Any]) -> bool: 
             return isinstance(value, bool)
         case "null":
             return value is None
-    return True
+        case _:
+            return True
 
 
 def _accepts_object(schema: dict[str, Any], value: dict[str, Any], defs: dict[str, Any]) -> bool:

@@ -1,12 +1,16 @@
 """Cells of real processes: one whose supervisor is in this process, and one that `fairlease up` keeps."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import nats.errors
 
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
@@ -48,9 +52,20 @@ class Cell(Desk):
             await eventually(lambda: self._is_ready(service, self.pid(name)), f"{name} is ready")
 
     async def _is_ready(self, service: str, pid: int) -> bool:
-        # A question goes to every replica and the first reply is heard: ask until it is this one's.
-        health = await self.ask(service, "health")
-        return health.get("pid") == pid and bool(health["is_ready"])
+        return any(health["pid"] == pid and health["is_ready"] for health in await self.health(service))
+
+    async def health(self, service: str) -> list[dict[str, Any]]:
+        """What each replica of a service says about itself; those that are silent for a moment are left out."""
+        inbox = self.client.new_inbox()
+        heard = await self.client.subscribe(inbox)
+        await self.client.publish(self.subjects.ask(service, "health"), b"{}", reply=inbox)
+        found: list[dict[str, Any]] = []
+        replicas = sum(part.startswith(f"{service}-") for part in self.supervisor.parts)
+        with suppress(nats.errors.Error):
+            while len(found) < replicas:
+                found.append(json.loads((await heard.next_msg(timeout=0.5)).data))
+        await heard.unsubscribe()
+        return found
 
     def said(self, name: str) -> str:
         """What a part wrote about itself."""

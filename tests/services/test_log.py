@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,8 +10,10 @@ from fairlease.runtime import api
 from fairlease.runtime.bus_server import BusServer
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.connection import Connection, connect
-from fairlease.runtime.errors import InvariantBroken, LogDamaged, LogMoved, OutcomeUnknown, ShellError
-from fairlease.runtime.log import Entry, Follower, LogClient
+from fairlease.runtime.errors import InvariantBroken, LogDamaged, LogMoved, OutcomeUnknown
+from fairlease.runtime.follower import Entry, Follower
+from fairlease.runtime.log import LogClient
+from fairlease.runtime.tasks import end
 from fairlease_schemas.subjects import Subjects
 from tests.services.bench import Proxy, declared, eventually, record, restarted, store
 
@@ -32,18 +34,16 @@ class Sink:
 
 @asynccontextmanager
 async def following(
-    client: Client, subjects: Subjects, sink: Callable[[list[Entry]], Any], **start: Any
+    client: Client, subjects: Subjects, sink: Callable[[list[Entry]], Any], *, position: int = 0
 ) -> AsyncIterator[tuple[Follower, "asyncio.Task[None]"]]:
-    follower = Follower(client, subjects, sink, **start)
+    follower = Follower(client, subjects, sink, position=position)
     if isinstance(client, Connection):
         client.guard.on_reconnect(follower.renew)
     task = asyncio.create_task(follower.run())
     try:
         yield follower, task
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError, ShellError):
-            await task
+        await end([task])
 
 
 async def fill(client: Client, subjects: Subjects, count: int) -> None:
@@ -76,7 +76,9 @@ async def test_a_record_in_the_other_scope_refuses_nobody(client: Connection, su
         await log.append("health", "x", b"4", 0)
 
 
-async def test_eight_writers_with_two_replicas_each_keep_a_perfect_chain(client: Connection, subjects: Subjects) -> None:
+async def test_eight_writers_with_two_replicas_each_keep_a_perfect_chain(
+    client: Connection, subjects: Subjects
+) -> None:
     log = LogClient(client, subjects)
 
     async def write(name: str, count: int) -> None:
@@ -297,7 +299,7 @@ async def test_a_log_that_was_replaced_while_followed_is_damage(client: Connecti
 async def test_a_log_that_is_gone_is_damage_after_a_while(
     client: Connection, subjects: Subjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlease.runtime.log._GONE_LIMIT_S", 0.3)
+    monkeypatch.setattr("fairlease.runtime.follower._GONE_LIMIT_S", 0.3)
     async with following(client, subjects, Sink()) as (follower, task):
         await fill(client, subjects, 1)
         await follower.reached(1)

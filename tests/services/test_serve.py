@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +16,15 @@ from fairlease.runtime import api, streams
 from fairlease.runtime.bus_server import BusServer
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.connection import Connection, connect
-from fairlease.runtime.errors import EXIT_CONFIG, EXIT_LOG_DAMAGED, BusAway, ConfigWrong, LogDamaged, LogMoved
+from fairlease.runtime.errors import (
+    EXIT_CONFIG,
+    EXIT_LOG_DAMAGED,
+    BusAway,
+    ConfigWrong,
+    LogDamaged,
+    LogMoved,
+    ShellError,
+)
 from fairlease.runtime.log import LogClient
 from fairlease.runtime.serve import Process
 from fairlease.runtime.settings import Settings
@@ -112,10 +119,10 @@ async def test_a_lost_ack_leaves_exactly_one_record(
     async with Proxy(bus.url) as proxy:
         real = LogClient.append
 
-        async def deaf(self: LogClient, *args: Any) -> int:
+        async def deaf(self: LogClient, service: str, kind: str, data: bytes, expected: int) -> int:
             proxy.is_deaf = True
             try:
-                return await real(self, *args)
+                return await real(self, service, kind, data, expected)
             finally:
                 assert proxy.swallowed
                 proxy.is_deaf = False
@@ -348,11 +355,10 @@ async def test_a_process_with_a_wrong_clock_writes_nothing_until_it_is_right(
 # damage and drift --------------------------------------------------------------------------------
 
 
-async def _run_to_its_end(settings: Settings, **changes: Any) -> BaseException:
-    with pytest.raises(ExceptionGroup) as caught:
-        await asyncio.wait_for(Process(settings, toy(**changes)).run(), 10)
-    (error,) = caught.value.exceptions
-    return error
+async def _run_to_its_end(settings: Settings) -> ShellError:
+    with pytest.raises(ShellError) as caught:
+        await asyncio.wait_for(Process(settings, toy()).run(), 10)
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -387,7 +393,7 @@ async def test_a_poison_record_that_comes_later_stops_it_too(
     await process.ready.wait()
     await eventually(lambda: process.world.position == 1)
     await store(client, subjects.log("ledger", "x"), b"poison")
-    with pytest.raises(ExceptionGroup, match="unhandled"):
+    with pytest.raises(LogDamaged, match="record 2"):
         await asyncio.wait_for(task, 10)
     await command(client, subjects, "job-1")
     assert await LogClient(client, subjects).tail() == 2
@@ -497,13 +503,20 @@ async def test_a_signal_ends_the_process_in_order_within_a_second(
         await command(client, subjects, "job-1")
         log = LogClient(client, subjects)
         async with asyncio.timeout(20):
-            while await log.tail() < 2:
+            while await log.tail() < 2:  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         began_s = time.monotonic()
         assert await asyncio.to_thread(process.wait, 10) == 0
         assert time.monotonic() - began_s < 1
     assert len(list(settings.own_dir.glob("*.fold"))) == 1
+
+
+async def test_a_signal_ends_a_process_that_still_waits_for_its_bus(settings: Settings, tmp_path: Path) -> None:
+    with _start(msgspec.structs.replace(settings, url="nats://127.0.0.1:1"), tmp_path / "told") as process:
+        await eventually(lambda: b"ConnectionRefused" in (tmp_path / "told").read_bytes())
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 10) == 0
 
 
 @pytest.mark.parametrize("is_poisoned", [True, False], ids=["poison", "drift"])

@@ -274,9 +274,9 @@ class Host:
     def _prune(self, named: set[AttemptId]) -> None:
         """Removes the oldest ended runs beyond those kept: gone, acknowledged, and named by no order."""
         ended = [run for run in self._runs.all() if run.gone is not None and run.attempt not in named]
-        spare = [run for run in ended if run.directory.is_acked("run-gone")]
         excess = len(ended) - self._kept
-        if excess <= 0 or not spare:
+        spare = [run for run in ended if run.directory.is_acked("run-gone")] if excess > 0 else []
+        if not spare:
             return
         # An older order, read again after a power cut, would start them anew: first it must be known as old.
         if not self._remember(is_durable=True):

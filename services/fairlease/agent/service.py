@@ -26,7 +26,7 @@ from fairlease.agent import contracts
 from fairlease.agent.devices import Devices
 from fairlease.agent.host import Host
 from fairlease.agent.outbox import Outbox
-from fairlease.agent.output import read_log, whole_text
+from fairlease.agent.questions import answer
 from fairlease.agent.runs import LOG_BYTES
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import BusAway
@@ -40,25 +40,7 @@ _ANSWER_S: Final = 1.0
 _REFRESH_S: Final = 10.0
 _AGAIN_S: Final = 0.1
 _GOODBYE_S: Final = 0.3
-_ANSWER_BYTES: Final = 128 * 1024
-_LEAST_ANSWER_BYTES: Final = 16
-
-
-class LogQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """What `ask.agent-<host>.logs` is asked. `limit` is in bytes, between 16 and 131072."""
-
-    attempt: str
-    offset: int = 0
-    limit: int = 64 * 1024
-
-
-class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a log. Ask for `next` after it; `is_end` when the run is gone and nothing follows."""
-
-    data: str = ""
-    next: int = 0
-    is_end: bool = False
-    problem: str = ""
+_CANCEL_AGAIN_S: Final = 0.03
 
 
 class Link:
@@ -148,9 +130,7 @@ async def serve(
             for host in served:
                 host.close()
             if link.connection is not None:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_GOODBYE_S):
-                        await link.connection.close()
+                await _close(link.connection)
             for lock in locks:
                 os.close(lock)
 
@@ -160,7 +140,17 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     while any(not task.done() for task in tasks):
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=_AGAIN_S)
+        await asyncio.wait(tasks, timeout=_CANCEL_AGAIN_S)
+
+
+async def _close(connection: Connection) -> None:
+    """Closes the connection, in bounded time also while the client tries to reach a bus that is away."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_GOODBYE_S):
+            await connection.close()
+    reconnecting = connection._reconnection_task  # noqa: SLF001 - it can lose its one cancellation, and then never ends
+    if reconnecting is not None:
+        await _end([reconnecting])
 
 
 def _stopped_by_signal() -> asyncio.Event:
@@ -236,26 +226,3 @@ async def _on_question(host: Host, message: Msg) -> None:
     """Answers, but only to an inbox: a reply goes where the sender says, and must not become a record."""
     if message.reply.startswith("_INBOX."):
         await message.respond(msgspec.json.encode(answer(host, message.data)))
-
-
-def answer(host: Host, data: bytes) -> LogAnswer:
-    """A piece of a run's log, cut between characters; `problem` says in words why there is none."""
-    try:
-        asked = msgspec.json.decode(data, type=LogQuestion)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return LogAnswer(problem=f'{error}: ask {{"attempt": …, "offset": 0, "limit": 65536}}')
-    run = host.run(asked.attempt)
-    if run is None:
-        return LogAnswer(problem=f"no run {asked.attempt[:80]} on {host.id}; logs of the newest ended runs are kept")
-    is_gone = run.gone is not None
-    limit = min(max(asked.limit, _LEAST_ANSWER_BYTES), _ANSWER_BYTES)
-    try:
-        piece, after, total = read_log(str(run.directory.path), asked.offset, limit)
-    except OSError as error:
-        return LogAnswer(next=asked.offset, problem=f"the log cannot be read: {error.strerror}")
-    is_end = is_gone and after >= total
-    if not is_end:
-        whole = whole_text(piece)
-        after -= len(piece) - len(whole)
-        piece = whole
-    return LogAnswer(data=piece.decode(errors="replace"), next=after, is_end=is_end)

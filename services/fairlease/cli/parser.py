@@ -8,6 +8,7 @@ What follows the first `--` is the job's command and is not looked at.
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
@@ -17,6 +18,7 @@ from fairlease_schemas.units import parse_length_ms
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 _MAX_COUNT: Final = 10**9
+_ATTEMPT: Final = re.compile(r"job-[a-z0-9]+-a[0-9]+")
 
 
 class Parser(argparse.ArgumentParser):
@@ -89,7 +91,7 @@ def name(text: str) -> str:
 
 def job(text: str) -> str:
     """A job id; the id of one of its attempts stands for the job."""
-    return job_of(text) or text
+    return job_of(text) if _ATTEMPT.fullmatch(text) else text
 
 
 def pair(text: str) -> tuple[str, str]:

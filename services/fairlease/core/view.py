@@ -10,6 +10,7 @@ from itertools import islice
 import msgspec
 
 from fairlease.core.fairshare.next_pick import Picker
+from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.fairshare.rank import rank
 from fairlease.core.fairshare.standing import permille, standings
 from fairlease.core.host import Host
@@ -47,7 +48,11 @@ def order_of_waiting(world: World) -> Iterator[JobId]:
     whole = msgspec.structs.replace(policy, max_classes_per_pool=len(world.line.classes))
     seen: set[JobId] = set()
     for pool in rank(world, whole, world.log_time_ms, first=0).pools:
-        picker = Picker(pool, lambda key: world.line.classes[key].members)
+        picker = Picker(
+            pool,
+            lambda key: members_in_order(world, key, world.log_time_ms),
+            lambda key: members_by_submission(world, key),
+        )
         while (pick := picker.next()) is not None:
             if pick.job in seen:
                 picker.skip()

@@ -38,6 +38,7 @@ class Cycle(msgspec.Struct, kw_only=True):
 
     `news_position` is the last position that changed demand, room, standing or policy;
     `ranked_basis` the fold that the last rank saw: the first above the second asks for a new cycle.
+    `looked_up_to` is the first submission in the last class that a cut rank named.
     """
 
     number: int = 0
@@ -47,7 +48,7 @@ class Cycle(msgspec.Struct, kw_only=True):
     ranked_basis: int = 0
     news_position: int = 0
     is_cut: bool = False
-    skip_classes: int = 0
+    looked_up_to: Address = Address(0, 0, 0)
     ranked: cycle_events.CycleRanked | None = None
     placed: cycle_events.CyclePlaced | None = None
     address: Address = Address(0, 0, 0)
@@ -371,6 +372,8 @@ class World:
                 self._touch(changed.live)
         elif isinstance(event, job_events.AttemptEnding) and changed.live is not None:
             self._touch(changed.live)
+        if isinstance(event, job_events.PartGone):
+            self._s.ordered[event.host] = self._s.position  # the part is no longer ordered there
         if _due_ms(changed) != _due_ms(job):
             self._arm(changed)
 
@@ -381,7 +384,11 @@ class World:
         job = self._s.jobs[event.job] = lives.grant(job, event, address, now_ms)
         attempt = job.attempts[-1]
         self._occupy(job, attempt)
-        self._s.reservations.pop(event.job, None)
+        kept = self._s.reservations.pop(event.job, None)
+        promised = self._s.promises.get(event.job)
+        vain = {*(kept.hosts if kept else ()), *(promised.hosts if promised else ())} - set(attempt.hosts)
+        if vain:
+            self._news()  # hosts that were kept in vain are room for others
         self._use_promise(event.job, now_ms)
         if not job.is_idle_work and not attempt.is_stillborn:
             self._hold(job, attempt, attempt.gpus, now_ms)
@@ -482,13 +489,16 @@ class World:
         cycle.number, cycle.stage, cycle.stage_ms, cycle.ranked_ms = event.cycle, RANKED, now_ms, now_ms
         cycle.ranked_basis = self._basis
         cycle.ranked, cycle.placed, cycle.address = event, None, address
-        cycle.is_cut, cycle.skip_classes = event.is_cut, event.first_class + event.classes if event.is_cut else 0
+        cycle.is_cut, cycle.looked_up_to = event.is_cut, Address(0, 0, 0)
+        if event.is_cut:
+            looked_at = self.line.in_order()[: event.first_class + event.classes]
+            cycle.looked_up_to = looked_at[-1].head[0] if looked_at else cycle.looked_up_to
 
     def _cycle_placed(self, event: cycle_events.CyclePlaced, address: Address, now_ms: int) -> None:
         cycle = self._s.cycle
         cycle.stage, cycle.stage_ms, cycle.placed, cycle.address = PLACED, now_ms, event, address
         if event.is_cut:
-            cycle.is_cut, cycle.skip_classes = True, 0
+            cycle.is_cut, cycle.looked_up_to = True, Address(0, 0, 0)
 
     def _cycle_closed(self, _event: cycle_events.CycleClosed, _address: Address, now_ms: int) -> None:
         self._s.closed_ms = now_ms

@@ -21,7 +21,8 @@ import msgspec
 from fairlease.replay.verify import ReplayReport, verify
 from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import ShellError
-from fairlease.runtime.log import Entry, Follower, LogClient
+from fairlease.runtime.follower import Entry, Follower
+from fairlease.runtime.log import LogClient
 from fairlease.runtime.settings import read_settings
 from fairlease_schemas.codec import Unreadable
 

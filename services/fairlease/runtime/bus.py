@@ -31,6 +31,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from fairlease.runtime.connection import Guard
 from fairlease.runtime.settings import Settings
+from fairlease.runtime.tasks import end
 from fairlease.runtime.watchdog import Watchdog
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.explain import Trouble
@@ -158,8 +159,7 @@ class _Input:
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end([self._task])
 
     async def _run(self) -> None:
         while True:

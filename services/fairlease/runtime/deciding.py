@@ -129,7 +129,8 @@ class Deciding:
         """Waits for a full batch, at most the service's time: a flood shall not become a flood of records."""
         if self._service.gather_ms and len(self._pending):
             try:
-                await asyncio.wait_for(self._pending.full.wait(), self._service.gather_ms / 1_000)
+                async with asyncio.timeout(self._service.gather_ms / 1_000):
+                    await self._pending.full.wait()
             except TimeoutError:
                 return
 

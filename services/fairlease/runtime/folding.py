@@ -16,7 +16,7 @@ from nats.aio.client import Client
 
 from fairlease.core.world import World
 from fairlease.runtime.errors import BusAway, LogDamaged, OutcomeUnknown
-from fairlease.runtime.log import Entry, Follower
+from fairlease.runtime.follower import Entry, Follower
 from fairlease.runtime.service import Service
 from fairlease.runtime.snapshot import Snapshot, SnapshotStore
 from fairlease.runtime.timers import Timers
@@ -28,6 +28,7 @@ log = logging.getLogger("fairlease.folding")
 
 SNAPSHOT_EVERY: Final = 5_000
 _RETRY_S: Final = 0.2
+_LOST_S: Final = 1.0
 _SERVICE_TOKEN: Final = 4
 
 
@@ -54,8 +55,20 @@ class Fold:
         self._listener = listener
 
     async def reached(self, position: int) -> None:
-        """Returns once that position is folded and what follows a fold was done."""
-        await self.follower.reached(position)
+        """Returns once that position is folded and what follows a fold was done.
+
+        The record is in the log, so when it does not come, the consumer lost it: a fresh one is made.
+        """
+        while True:
+            before = self.follower.position
+            try:
+                async with asyncio.timeout(_LOST_S):
+                    await self.follower.reached(position)
+            except TimeoutError:
+                if self.follower.position == before:
+                    self.follower.renew()
+            else:
+                return
 
     async def arm_dues(self) -> None:
         """Keeps the timer of the next due armed, for ever: at the start and whenever it changes."""

@@ -30,6 +30,7 @@ from fairlease.runtime.log import LogClient
 from fairlease.runtime.service import Define, Service
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.snapshot import SnapshotStore, fold_version
+from fairlease.runtime.tasks import Tasks
 from fairlease.runtime.timers import Timers
 from fairlease_schemas import explain
 from fairlease_schemas.codec import canonical
@@ -59,6 +60,7 @@ class Process:
         self._fold: Fold | None = None
         self._deciding: Deciding | None = None
         self._version = fold_version()
+        self._tasks = Tasks()
         self._stopping = asyncio.Event()
         self._pending = Pending(settings.subjects.timers_stream)
         self._reading: set[str] = set()
@@ -86,30 +88,27 @@ class Process:
 
     async def run(self) -> None:
         """Serves until `stop`. Raises the ShellError that ended it."""
-        await self._bus.start()
-        service = self._define(self)
+        self._tasks.start(self._serve())
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._until_stopped())
-                await self._serve(service, group)
-        except* _Stopped:
-            log.info("stopping", extra={"position": self.fold.follower.position if self._fold else 0})
+            await self._tasks.watch(self._stopping)
+            log.info("stopping", extra={"position": self._fold.follower.position if self._fold else 0})
         finally:
+            await self._tasks.end()
             if self._fold is not None and self.is_ready:
                 await self._fold.store_last()
             await self._bus.stop()
 
-    async def _until_stopped(self) -> None:
-        await self._stopping.wait()
-        raise _Stopped
-
-    async def _serve(self, service: Service, group: asyncio.TaskGroup) -> None:
+    async def _serve(self) -> None:
+        """The start, in its order; what runs for ever is left running."""
+        await self._bus.start()
+        service = self._define(self)
         await _persist(lambda: streams.assert_config(self.client, self.subjects))
         writer = LogClient(self.client, self.subjects, self.clock)
         timers = Timers(self.client, self.subjects, self.clock)
         store = SnapshotStore(self.settings.own_dir, self._version)
         fold = self._fold = Fold(self.client, self.subjects, service, store, timers)
-        self._bus.guard.on_reconnect(fold.follower.renew)
+        for renew in (writer.renew, fold.follower.renew):
+            self._bus.guard.on_reconnect(renew)
         await self._bus.questions(service.name, {**service.questions, "health": self._health})
         if service.decide is not None:
             reports_stream = self.subjects.reports_stream
@@ -119,37 +118,39 @@ class Process:
             await _persist(service.prepare)
         tail = await _persist(writer.tail)
         gc.disable()  # the fold makes no cycles, and collecting while it grows doubles the time
-        group.create_task(fold.follower.run())
-        await fold.reached(tail)
+        self._tasks.start(fold.follower.run())
+        try:
+            await fold.reached(tail)
+        finally:
+            gc.enable()
         gc.collect()
         gc.freeze()
-        gc.enable()
-        await _persist(lambda: self._open_inputs(service, group))
+        await _persist(lambda: self._open_inputs(service))
         self.is_ready = True
         self.ready.set()
         log.info("ready", extra={"position": fold.follower.position})
-        group.create_task(self._upkeep(service, writer, group))
+        self._tasks.start(self._upkeep(service, writer))
         for task in service.tasks:
-            group.create_task(_for_ever(task))
+            self._tasks.start(_for_ever(task))
         if service.due_ms is not None:
-            group.create_task(fold.arm_dues())
+            self._tasks.start(fold.arm_dues())
         if self._deciding is not None:
-            group.create_task(self._deciding.run())
+            self._tasks.start(self._deciding.run())
 
-    async def _open_inputs(self, service: Service, group: asyncio.TaskGroup) -> None:
+    async def _open_inputs(self, service: Service) -> None:
         """Begins to read every stream with messages for this service that is not read yet."""
         name, subjects = service.name, self.subjects
         if service.read is not None and service.verbs:
             for stream in await streams.inboxes(self.client, subjects):
                 account = subjects.account_of_inbox(stream)
-                await self._open(service, stream, [subjects.command(account, verb) for verb in service.verbs], group)
+                await self._open(service, stream, [subjects.command(account, verb) for verb in service.verbs])
         if service.read is not None and service.kinds:
             filters = [subjects.report("*", kind) for kind in service.kinds]
-            await self._open(service, subjects.reports_stream, filters, group)
+            await self._open(service, subjects.reports_stream, filters)
         if service.has_timers:
-            await self._open(service, subjects.timers_stream, [streams.timer_subjects(subjects, name)], group)
+            await self._open(service, subjects.timers_stream, [streams.timer_subjects(subjects, name)])
 
-    async def _open(self, service: Service, stream: str, filters: list[str], group: asyncio.TaskGroup) -> None:
+    async def _open(self, service: Service, stream: str, filters: list[str]) -> None:
         if stream in self._reading:
             return
         cursor = self.world.cursor(service.name, stream)
@@ -165,7 +166,7 @@ class Process:
             for message in messages:
                 await arrived.put(message)
 
-        group.create_task(self._read(service, arrived))
+        self._tasks.start(self._read(service, arrived))
         await self._bus.inputs(stream, filters, cursor, put)
 
     async def _read(self, service: Service, arrived: asyncio.Queue[Message]) -> None:
@@ -194,7 +195,7 @@ class Process:
                 log.warning("reading %s %d: %s; again", message.stream, message.seq, error)
                 await asyncio.sleep(_RETRY_S)
 
-    async def _upkeep(self, service: Service, writer: LogClient, group: asyncio.TaskGroup) -> None:
+    async def _upkeep(self, service: Service, writer: LogClient) -> None:
         """Every two seconds: the clock against the bus's, new inboxes, a fold that hangs; and a wake-up call."""
         seen_tail, was_trusted = 0, True
         while True:
@@ -202,7 +203,7 @@ class Process:
             position = self.fold.follower.position
             try:
                 tail = await writer.tail()
-                await self._open_inputs(service, group)
+                await self._open_inputs(service)
             except BusAway as away:
                 log.info("%s", away)
                 continue
@@ -234,36 +235,22 @@ class Process:
 _CLOCK_OFF: Final = "more than 5 s from the bus's: nothing is written until it is set right"
 
 
-class _Stopped(Exception):
-    """Carries the wish to stop through the task group."""
-
-
 async def serve(settings: Settings, define: Define) -> int:
     """Runs the service in this process until SIGTERM or SIGINT; returns the exit code, and has said why."""
     telemetry.configure(settings.service, settings.replica)
-    code = 0
     try:
         process = Process(settings, define)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, process.stop)
         await process.run()
-    except* ShellError as group:
-        error = _first(group)
+    except ShellError as error:
         log.error("%s", error)  # noqa: TRY400 - its text is for people; a trace would hide it
-        code = error.exit_code if isinstance(error, ShellError) else EXIT_INVARIANT
-    except* Exception:
+        return error.exit_code
+    except Exception:
         log.exception("our own code is wrong; the log was kept as it is")
-        code = EXIT_INVARIANT
-    return code
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The innermost first error of a group."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        return EXIT_INVARIANT
+    return 0
 
 
 async def _for_ever(task: Callable[[], Awaitable[None]]) -> None:

@@ -23,7 +23,7 @@ from fairlease.core.job import Phase
 from fairlease.core.world import IDLE, World
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import ShellError
-from fairlease.runtime.log import Entry, Follower
+from fairlease.runtime.follower import Entry, Follower
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.supervisor import Supervisor, agent_part, service_parts
 from fairlease.trace.recorded import Outcome
@@ -210,6 +210,7 @@ class _Player:
                 self._skip_gap()
                 await self._tell()
                 await self._wait()
+                _heed_cancellation()
         except BaseException:
             await self._leave_nothing_running()
             raise
@@ -326,7 +327,8 @@ class _Player:
         if self._to_cancel:
             wait_s = min(wait_s, self._to_cancel[0][0] - time.monotonic())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._book.news.wait(), max(wait_s, 0.0))
+            async with asyncio.timeout(max(wait_s, 0.0)):
+                await self._book.news.wait()
 
     async def _tell(self) -> None:
         if self._on_progress is None:
@@ -345,4 +347,12 @@ class _Player:
                     if task.job not in self._book.over:
                         await self._send("cancel-job", CancelJob(job=task.job))
                 while self._book.world.live or len(self._book.over) < self._submitted:
-                    await asyncio.sleep(_TICK_S)
+                    self._book.news.clear()
+                    await self._book.news.wait()
+
+
+def _heed_cancellation() -> None:
+    """Ends a task that was cancelled inside the client's `wait_for`, which may swallow that (Python 3.11)."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -65,13 +65,14 @@ class _Queue:
 class Picker:
     """Hands out picks of one pool in rank order; told after each whether it was granted or blocked.
 
-    `members(key)` gives the jobs of a class that wait now, first submission first. A job that was
-    taken elsewhere in the meantime is passed over by calling `skip`.
+    `members(key)` gives the jobs of a class that wait now in their leaf's own order, `by_submission`
+    the same by first submission, as lane and idle work go. A job that was taken elsewhere in the
+    meantime is passed over by calling `skip`.
     """
 
-    def __init__(self, rank: PoolRank, members: Members) -> None:
-        self._lane = _Queue(rank.lane, members)
-        self._idle = _Queue(rank.idle, members)
+    def __init__(self, rank: PoolRank, members: Members, by_submission: Members) -> None:
+        self._lane = _Queue(rank.lane, by_submission)
+        self._idle = _Queue(rank.idle, by_submission)
         self.scales = Scales(rank.nodes)
         by_leaf: dict[BudgetId, list[RequestClass]] = {}
         for of in rank.leaves:

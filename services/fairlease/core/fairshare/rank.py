@@ -63,11 +63,16 @@ def due_ms(world: World) -> int | None:
 
 
 def first_class(world: World) -> int:
-    """Where to go on: behind the last class when the rank before was cut and nothing changed since, else at the top."""
+    """Where to go on: behind the last class when the rank before was cut and nothing changed since, else at the top.
+
+    Counted anew by first submission, because the grants of that cycle have shortened the line.
+    """
     cycle = world.cycle
-    has_news = cycle.news_position > cycle.ranked_basis
-    first = 0 if has_news or not cycle.is_cut else cycle.skip_classes
-    return first if first < len(world.line.classes) else 0
+    if not cycle.is_cut or cycle.news_position > cycle.ranked_basis:
+        return 0
+    classes = world.line.classes
+    first = sum(1 for waiting in classes.values() if waiting.head[0] <= cycle.looked_up_to)
+    return first if first < len(classes) else 0
 
 
 def rank(world: World, policy: Policy, now_ms: int, *, first: int) -> CycleRanked:
@@ -76,10 +81,10 @@ def rank(world: World, policy: Policy, now_ms: int, *, first: int) -> CycleRanke
     waiting = world.line.in_order()
     looked_at = waiting[first : first + policy.max_classes_per_pool]
     pools = []
-    for pool in world.fleet.pools():
+    # Also a pool that has lost its last host: who waits for it is told so.
+    for pool in sorted({pool for of in looked_at for pool in of.sample.request.pools}):
         classes = [of for of in looked_at if pool in of.sample.request.pools]
-        if classes:
-            pools.append(_pool_rank(world, pool, classes, now_ms))
+        pools.append(_pool_rank(world, pool, classes, now_ms))
     return CycleRanked(
         cycle=cycle.number + 1,
         pools=tuple(pools),

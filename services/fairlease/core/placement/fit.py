@@ -106,13 +106,13 @@ class Room:
             self.free[part.host] = [index for index in self.free[part.host] if index not in taken]
             self._list(part.host)
 
-    def close(self, hosts: Iterable[HostId]) -> None:
-        """Nobody gets anything on these hosts for the rest of this step."""
+    def close(self, hosts: Iterable[HostId], claim: JobId) -> None:
+        """Nobody gets anything on these hosts for the rest of this step: a better pick claims them."""
         self._verdicts.clear()
         self.version += 1
         for host in hosts:
             self._unlist(host)
-            self._kept[host] = ""
+            self._kept[host] = claim
 
     def is_open(self, host: HostId) -> bool:
         """Whether anybody may be placed there at any length: no hold, not kept, not promised, not closed."""
@@ -226,8 +226,7 @@ class Room:
         if promises:
             for_ms = max(0, promises[0].start_ms - self.now_ms)
             return msgspec.structs.replace(evidence, claim=promises[0].job, for_ms=for_ms)
-        owners = sorted({owner for owner in self._kept.values() if owner})
-        return msgspec.structs.replace(evidence, claim=owners[0] if owners else "")
+        return msgspec.structs.replace(evidence, claim=min(self._kept.values(), default=""))
 
     def _list(self, host: HostId) -> None:
         if self.is_open(host):

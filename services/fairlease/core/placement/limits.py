@@ -10,7 +10,7 @@ from fairlease.core.fairshare.next_pick import Pick
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence, PoolRank
 from fairlease_schemas.envelope import Address
-from fairlease_schemas.ids import AccountId, BudgetId
+from fairlease_schemas.ids import AccountId, BudgetId, PoolId
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason
 
@@ -18,27 +18,31 @@ Refusal = tuple[Reason, Evidence]
 
 
 class Lane:
-    """The debug lane over all pools: how much of it is held, and by whom."""
+    """The debug lane: how much of it is held in each pool, and by whom in all."""
 
     def __init__(self, world: World, policy: Policy) -> None:
         self._policy = policy
-        self._gpus = sum(world.lane.values())
+        self._gpus: dict[PoolId, int] = {}
         self._people: dict[AccountId, int] = {}
-        for attempt in world.lane:
-            owner = world.jobs[world.live[attempt]].account
-            self._people[owner] = self._people.get(owner, 0) + 1
+        for name, gpus in world.lane.items():
+            found = world.attempt(name)
+            assert found is not None, "the lane holds live attempts"
+            job, attempt = found
+            self._gpus[attempt.pool] = self._gpus.get(attempt.pool, 0) + gpus
+            self._people[job.account] = self._people.get(job.account, 0) + 1
 
     def refuses(self, pick: Pick, rank: PoolRank, largest_host: int) -> Refusal | None:
         """At most max(one host, `debug_permille` of the pool), and two at a time per person."""
         limit = max(largest_host, rank.schedulable_gpus * self._policy.debug_permille // 1000)
         gpus = pick.of.hosts * pick.of.gpus_per_host
-        if self._gpus + gpus <= limit and self._people.get(pick.of.account, 0) < self._policy.debug_per_person:
+        held = self._gpus.get(rank.pool, 0)
+        if held + gpus <= limit and self._people.get(pick.of.account, 0) < self._policy.debug_per_person:
             return None
-        evidence = Evidence(pool=rank.pool, needed_gpus=gpus, held_gpus=self._gpus, limit_gpus=limit)
+        evidence = Evidence(pool=rank.pool, needed_gpus=gpus, held_gpus=held, limit_gpus=limit)
         return Reason.LANE_FULL, evidence
 
-    def granted(self, pick: Pick) -> None:
-        self._gpus += pick.of.hosts * pick.of.gpus_per_host
+    def granted(self, pick: Pick, pool: PoolId) -> None:
+        self._gpus[pool] = self._gpus.get(pool, 0) + pick.of.hosts * pick.of.gpus_per_host
         self._people[pick.of.account] = self._people.get(pick.of.account, 0) + 1
 
 

@@ -14,8 +14,8 @@ import msgspec
 
 from fairlease.core.decision import Decision, decision_ms
 from fairlease.core.departures import protected_for_ms
-from fairlease.core.fairshare.next_pick import Pick, Picker
-from fairlease.core.fairshare.order import members_in_order
+from fairlease.core.fairshare.next_pick import Members, Pick, Picker
+from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.job import Job, Phase
 from fairlease.core.line import class_key
 from fairlease.core.placement.fit import Room, Shape
@@ -27,12 +27,12 @@ from fairlease.core.preemption.victims import Plan, Planner
 from fairlease.core.world import RANKED, World
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, GangGranted, Licence, Part, PoolRank
 from fairlease_schemas.envelope import Answer, Event
-from fairlease_schemas.ids import BudgetId, JobId, attempt_id
+from fairlease_schemas.ids import BudgetId, JobId, PoolId, attempt_id
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 
 PROMISABLE = frozenset((Reason.PROTECTED_WINDOWS, Reason.THRASH_BRAKE))
-Verdict = tuple[Reason, Callable[[], Evidence]]
+Verdict = tuple[Reason, Callable[[], Evidence], PoolId]
 
 
 class Placed(msgspec.Struct):
@@ -94,7 +94,7 @@ class _PoolPlacement:
         self._occupancy = occupancy(world, policy, rank.pool, now_ms)
         self._planner = Planner(self._occupancy)
         self._verdicts = Verdicts(self._room, self._occupancy)
-        self._picker = Picker(rank, lambda key: members_in_order(world, key, now_ms))
+        self._picker = Picker(rank, *kept_first(world, rank.pool, now_ms))
         largest_host = max(self._room.size.values(), default=0)
         self._largest_host = largest_host
         self._caps = Caps(world, policy, rank, largest_host, now_ms)
@@ -146,7 +146,7 @@ class _PoolPlacement:
         placed.verdicts.pop(pick.of.key, None)
         self._room.take(parts)
         if pick.licence is Licence.DEBUG:
-            self._lane.granted(pick)
+            self._lane.granted(pick, self._rank.pool)
         if pick.licence is not Licence.IDLE:
             self._caps.granted(pick, is_counted=is_counted)
         placed.grants.append(
@@ -185,8 +185,11 @@ class _PoolPlacement:
             placed.blocked.append(claim)
 
     def _verdict(self, pick: Pick, code: Reason, evidence: Callable[[], Evidence]) -> None:
-        """The first pool's word stands: a class has one reason."""
-        self._placed.verdicts.setdefault(pick.of.key, (code, evidence))
+        """The class's reason: the last pool's, except that a pool which could never take it is silent for others."""
+        verdicts, pool = self._placed.verdicts, self._rank.pool
+        noted = verdicts.get(pick.of.key)
+        if noted is None or code is not Reason.CONSTRAINT_CONFLICT or noted[2] == pool:
+            verdicts[pick.of.key] = (code, evidence, pool)
 
     def _claim(self, pick: Pick, claim: Claim, plan: Plan, permit: Permit) -> None:
         """The pick may evict now: its hosts are closed to worse picks, and its window counts from here."""
@@ -195,13 +198,31 @@ class _PoolPlacement:
             placed.leaves_with_claim.add(pick.of.budget)
         placed.claims.append(claim)
         self._occupancy.spend({victim.attempt for victim in plan.victims})
-        self._room.close(plan.hosts)
+        self._room.close(plan.hosts, pick.job)
         if not self._is_counted(pick.job):
             self._picker.scales.charge(pick.of.budget, permit.window_gpu_ms)
 
 
 def _same(evidence: Evidence) -> Evidence:
     return evidence
+
+
+def kept_first(world: World, pool: PoolId, now_ms: int) -> tuple[Members, Members]:
+    """The members of a class, in their leaf's order and by submission; first those for whom hosts are kept.
+
+    One of the same class that comes before them must not block them from what is theirs.
+    """
+    owners = {n for n, r in world.reservations.items() if r.pool == pool and now_ms < r.expires_ms}
+    owners |= {n for n, p in world.promises.items() if p.pool == pool}
+    keys = {class_key(world.jobs[name]) for name in owners}
+
+    def ahead(key: str, listed: list[tuple[Any, JobId]]) -> list[tuple[Any, JobId]]:
+        return sorted(listed, key=lambda member: member[1] not in owners) if key in keys else listed
+
+    return (
+        lambda key: ahead(key, members_in_order(world, key, now_ms)),
+        lambda key: ahead(key, members_by_submission(world, key)),
+    )
 
 
 def permit_of(policy: Policy, picker: Picker, pick: Pick) -> Permit:

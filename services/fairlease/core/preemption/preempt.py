@@ -135,7 +135,7 @@ class _Step:
         longest_ms = max(victim.grace_ms for victim in plan.victims)
         for_ms = longest_ms + self._policy.stop_margin_ms + self._policy.reservation_slack_ms
         self.events.append(ReservationMade(job=job.id, pool=claim.pool, hosts=plan.hosts, for_ms=for_ms))
-        view.room.close(plan.hosts)
+        view.room.close(plan.hosts, job.id)
         if job.id in self._world.promises:
             self._over.add(job.id)
             self.events.append(PromiseEnded(job=job.id, why=PromiseEnd.EARLIER))

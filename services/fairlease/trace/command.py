@@ -1,0 +1,118 @@
+"""`fairlease trace play`: a recorded workload through a cell of its own, from file to verdict.
+
+The cell lives in a directory of its own that is gone afterwards, so that a play touches no other cell.
+The played log is decided again by the program that judges any log, `fairlease replay`, in a process of
+its own: what is judged is the file, not what this process remembers.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from fairlease.runtime.errors import ShellError
+from fairlease.trace.player import OnProgress, PlayFailed, Progress, play
+from fairlease.trace.reading import read_trace
+from fairlease.trace.recorded import Recorded
+from fairlease.trace.report import encoded, is_good, report_of, table_of
+from fairlease.trace.table import TraceWrong
+from fairlease.trace.workload import Workload, prepare
+
+GOOD: Final = 0
+NOT_GOOD: Final = 1
+WRONG_TRACE: Final = 65
+CELL_AWAY: Final = 69
+_DATA: Final = ("json", "jsonl", "yaml")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when every job came to an end and the log replays equal, else 1; 65 for a wrong file, 69 without a cell."""
+    is_data = args.output in _DATA
+    path = Path(args.file)
+    hosts, gpus_per_host = args.hosts
+    # What the follower and the supervisor see is in the cell's own logs; here it would break the progress line.
+    logging.getLogger("fairlease").addHandler(logging.NullHandler())
+    try:
+        recorded = read_trace(path, hosts * gpus_per_host)
+        workload = prepare(
+            recorded, hosts=hosts, gpus_per_host=gpus_per_host, speed=args.speed, cut_s=args.cut, limit=args.limit or 0
+        )
+    except (TraceWrong, OSError) as error:
+        return _complain(f"{path} cannot be played\n{error}", WRONG_TRACE, is_data=is_data)
+    try:
+        with _home(Path(args.keep) if args.keep else None) as home:
+            report = _played(path.name, recorded, workload, home, _progress(is_quiet=args.quiet))
+    except (ShellError, OSError) as error:
+        return _complain(str(error), CELL_AWAY, is_data=is_data)
+    sys.stdout.write(encoded(report, args.output) if is_data else table_of(report))
+    return GOOD if is_good(report) else NOT_GOOD
+
+
+def _played(
+    name: str, recorded: Recorded, workload: Workload, home: Path, on_progress: OnProgress | None
+) -> dict[str, Any]:
+    result = asyncio.run(play(workload, home, on_progress=on_progress))
+    if on_progress is not None:
+        sys.stderr.write("\n")
+    return report_of(name, recorded, workload, result, replayed(result.log))
+
+
+def replayed(log: Path) -> dict[str, Any]:
+    """The ReplayReport of a log on disk; PlayFailed when it cannot be judged."""
+    done = subprocess.run(  # noqa: S603 - our own interpreter and our own command, no shell reads it
+        [sys.executable, "-m", "fairlease", "replay", str(log), "--json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 1):
+        raise PlayFailed(f"the played log cannot be judged: {done.stderr.strip()[-500:]}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@contextmanager
+def _home(kept: Path | None) -> Iterator[Path]:
+    """The state directory: a new one that stays, or one that is gone afterwards."""
+    if kept is not None:
+        kept.mkdir(parents=True, mode=0o700)
+        yield kept.absolute()
+        return
+    home = Path(tempfile.mkdtemp(prefix="fairlease-trace-"))
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _progress(*, is_quiet: bool) -> OnProgress | None:
+    """A line that is written over itself, on a terminal; nothing elsewhere."""
+    if is_quiet or not sys.stderr.isatty():
+        return None
+
+    async def show(now: Progress) -> None:
+        sys.stderr.write(
+            f"\r{now.submitted}/{now.total} submitted, {now.waiting} waiting, {now.live} live, {now.over} over\x1b[K"
+        )
+        sys.stderr.flush()
+
+    return show
+
+
+def _complain(text: str, code: int, *, is_data: bool) -> int:
+    """Say on standard error why there is no report, in the form the command line uses for errors."""
+    line = f"fairlease: {text}"
+    if is_data:
+        facts = {"apiVersion": "fairlease/v1", "kind": "Error", "exit_code": code, "text": text}
+        line = json.dumps({**facts, "way_out": "", "problems": []}, ensure_ascii=False)
+    sys.stderr.write(line + "\n")
+    return code

@@ -1,0 +1,202 @@
+"""The contract as people write it: what is read, and what they are told when it cannot be."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from fairlease_schemas import codec
+from fairlease_schemas.contract import body, read_contract, scheduling_fields
+from fairlease_schemas.job import Problem, Request
+from tests.dsl.cell import HOUR, MINUTE, SECOND
+
+LEAST = {"budget": "a", "min_runtime": "30m", "timeout": "2h", "command": ["python", "train.py"]}
+
+
+def written(**spec: object) -> dict[str, Any]:
+    return {"apiVersion": "fairlease/v1", "kind": "Job", "spec": copy.deepcopy(LEAST) | spec}
+
+
+def without(key: str) -> dict[str, Any]:
+    return {"apiVersion": "fairlease/v1", "kind": "Job", "spec": {k: v for k, v in LEAST.items() if k != key}}
+
+
+def told(data: object) -> list[tuple[str, str, str]]:
+    """(field, rule, way out) of each problem."""
+    contract, problems = read_contract(data)
+    assert (contract is None) == bool(problems)
+    codec.canonical(in_the_log(problems))
+    return [(problem.field, problem.rule, problem.way_out) for problem in problems]
+
+
+def in_the_log(problems: tuple[Problem, ...]) -> list[list[str]]:
+    """All that a refusal would put in the log."""
+    return [[p.field, p.rule, p.value, p.limit, p.way_out] for p in problems]
+
+
+def test_the_least_contract_has_honest_defaults() -> None:
+    contract, problems = read_contract(written())
+    assert problems == ()
+    assert contract is not None
+    assert scheduling_fields(contract) == Request(
+        hosts=1,
+        gpus_per_host=1,
+        pools=(),
+        min_runtime_ms=30 * MINUTE,
+        timeout_ms=2 * HOUR,
+        grace_ms=30 * SECOND,
+        is_resumable=True,
+    )
+
+
+def test_the_body_is_written_out_in_milliseconds_with_every_default() -> None:
+    contract, _ = read_contract(written(checkpoint={"grace": "1m"}))
+    assert contract is not None
+    assert body(contract) == {
+        "apiVersion": "fairlease/v1",
+        "kind": "Job",
+        "metadata": {"name": "job"},
+        "spec": {
+            "budget": "a",
+            "hosts": 1,
+            "gpus_per_host": 1,
+            "pools": None,
+            "min_runtime_ms": 30 * MINUTE,
+            "timeout_ms": 2 * HOUR,
+            "on_timeout": "fail",
+            "resumable": True,
+            "checkpoint": {"grace_ms": MINUTE},
+            "max_retries": 0,
+            "lane": None,
+            "command": ["python", "train.py"],
+            "env": {},
+        },
+    }
+
+
+def test_two_spellings_of_one_contract_have_one_digest() -> None:
+    spellings = (written(), written(timeout="120m", hosts=1), written(command=["python", "train.py"], env={}))
+    contracts = [read_contract(spelling)[0] for spelling in spellings]
+    assert len({codec.digest(body(contract)) for contract in contracts if contract}) == 1
+
+
+def test_text_is_put_into_one_normal_form() -> None:
+    contract, _ = read_contract(written(command=["e\u0301"]))
+    assert contract is not None
+    assert contract.spec.command == ("\u00e9",)
+
+
+NO_LENGTH = "write a length with its unit in quotes or plain text, for example 30m or 1h30m"
+UNKNOWN = "unknown key: remove it, or look its name up in the contract reference"
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "rule", "way_out"),
+    [
+        pytest.param(without("budget"), "spec.budget", "1.1", "required: write it", id="no budget"),
+        pytest.param(without("timeout"), "spec.timeout", "1.5", "required: write it", id="no timeout"),
+        pytest.param(without("min_runtime"), "spec.min_runtime", "1.4", "required: write it", id="no window"),
+        pytest.param(without("command"), "spec.command", "1.13", "required: write it", id="no command"),
+        pytest.param(written(timeout=30), "spec.timeout", "1.5", NO_LENGTH, id="a bare number"),
+        pytest.param(written(timeout=None), "spec.timeout", "1.5", NO_LENGTH, id="nothing for a length"),
+        pytest.param(written(timout="1h"), "spec.timout", "1.1-1.17", UNKNOWN, id="a slip of the pen"),
+        pytest.param(written(checkpoint={"x": 1}), "spec.checkpoint.x", "1.7", UNKNOWN, id="a slip further in"),
+        pytest.param(
+            written(hosts="2"), "spec.hosts", "1.2", "Input should be a valid integer", id="a number in quotes"
+        ),
+        pytest.param(
+            written(hosts=True), "spec.hosts", "1.2", "Input should be a valid integer", id="yes for a number"
+        ),
+        pytest.param(
+            written(hosts=10**400),
+            "spec.hosts",
+            "1.2",
+            "Input should be less than or equal to 16384",
+            id="a number beyond all bounds",
+        ),
+        pytest.param(
+            written(command=["a\0b"]), "spec.command.0", "1.13", "character U+0000 is not allowed: remove it", id="NUL"
+        ),
+        pytest.param(
+            written(env={"A": "x\u202ey"}),
+            "spec.env.A",
+            "1.13",
+            "character U+202E is not allowed: remove it",
+            id="text that turns around",
+        ),
+        pytest.param(
+            written(env={"A": "\ud800"}),
+            "spec.env.A",
+            "1.13",
+            "text holds half of a surrogate pair: write valid Unicode",
+            id="half a character",
+        ),
+        pytest.param(
+            written(timeout="999ms", min_runtime="0s"),
+            "spec",
+            "1.5",
+            "timeout: an attempt needs at least 1s; write for example timeout: 1h",
+            id="no time at all",
+        ),
+        pytest.param(
+            written(min_runtime="3h"),
+            "spec",
+            "1.4",
+            "min_runtime 3h is above timeout 2h: an attempt cannot be protected for longer than it may run",
+            id="a window beyond the timeout",
+        ),
+        pytest.param(
+            written(pools=["a", "b", "a"]),
+            "spec",
+            "1.3",
+            "pools: the same pool stands there twice; name each once",
+            id="a pool twice",
+        ),
+        pytest.param(
+            written(pools=[]),
+            "spec.pools",
+            "1.3",
+            "Tuple should have at least 1 item after validation, not 0",
+            id="no pool",
+        ),
+        pytest.param(written(lane="fast"), "spec.lane", "1.10", "Input should be 'debug'", id="an unknown lane"),
+        pytest.param(
+            written(resumable="yes"), "spec.resumable", "1.6", "Input should be a valid boolean", id="yes in words"
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_field_rule_and_way_out(data: object, field: str, rule: str, way_out: str) -> None:
+    assert told(data) == [(field, rule, way_out)]
+
+
+def test_a_window_beyond_the_timeout_does_not_matter_when_it_cannot_be_resumed() -> None:
+    assert told(written(min_runtime="3h", resumable=False)) == []
+
+
+@pytest.mark.parametrize(
+    "data", [None, 5, "x", [], {}, {"spec": []}, {"apiVersion": 1, "kind": [], "spec": {"hosts": {}}}]
+)
+def test_anything_at_all_is_answered(data: object) -> None:
+    assert told(data)
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        pytest.param("tim\u202eout", "spec.tim\ufffdout", id="text that turns around"),
+        pytest.param("a\x1b[31m", "spec.a\ufffd[31m", id="a terminal's escape"),
+        pytest.param("e\u0301", "spec.\u00e9", id="another normal form"),
+        pytest.param("k" * 1_000, "spec." + "k" * 195, id="a very long key"),
+    ],
+)
+def test_a_key_is_shown_so_that_it_can_do_no_harm(key: str, shown: str) -> None:
+    assert told(written(**{key: 1})) == [(shown, "1.1-1.17", UNKNOWN)]
+
+
+def test_a_value_is_shown_so_that_it_can_do_no_harm() -> None:
+    _, (problem,) = read_contract(written(lane="e\u0301\u202e" + "x" * 200))
+    assert problem.value == "\u00e9\ufffd" + "x" * 78
+
+
+def test_at_most_twenty_problems_are_told() -> None:
+    assert len(told(written(**{f"k{n}": 1 for n in range(40)}))) == 20

@@ -1,0 +1,200 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlease.core.contract_rules import check, effective_request
+from fairlease.core.metrics.waiting import WaitClass, wait_class
+from fairlease.trace.reading import read_trace
+from fairlease.trace.recorded import Outcome, Recorded, RecordedJob
+from fairlease.trace.table import TraceWrong
+from fairlease.trace.workload import START_SLACK_MS, Task, Workload, prepare
+from fairlease_schemas.commands import ChangeBudget, ChangePolicy
+from fairlease_schemas.contract import read_contract, scheduling_fields
+from fairlease_schemas.job import CommandRefused
+from tests.dsl.cell import Cell
+
+DATA = Path(__file__).parents[1] / "data"
+HOUR = 3_600_000
+
+
+def recorded(*jobs: dict[str, Any], has_outcomes: bool = True) -> Recorded:
+    """A trace of these jobs, with honest defaults: one GPU for ten minutes, one after another."""
+    rows = []
+    for number, fields in enumerate(jobs, start=1):
+        plain: dict[str, Any] = {
+            "line": number + 1,
+            "request_id": f"t-{number}",
+            "team": "vcA",
+            "user": "u1",
+            "gpus": 1,
+            "arrive_ms": number * 1_000,
+            "duration_ms": 600_000,
+            "limit_ms": 600_000,
+            "outcome": Outcome.SUCCEEDED,
+        }
+        rows.append(RecordedJob(**plain | fields))
+    return Recorded(
+        format="helios",
+        has_outcomes=has_outcomes,
+        gpus_column="num_chips",
+        jobs=tuple(rows),
+        left_out=0,
+        sha256="0" * 64,
+    )
+
+
+def _one(speed: float = 100, cut_s: float | None = None, **fields: object) -> Task:
+    (task,) = prepare(recorded(fields), hosts=20, gpus_per_host=8, speed=speed, cut_s=cut_s).tasks
+    return task
+
+
+@pytest.mark.parametrize(
+    ("gpus", "shape"),
+    [
+        pytest.param(1, (1, 1), id="one GPU"),
+        pytest.param(8, (1, 8), id="a whole host"),
+        pytest.param(9, (2, 8), id="a GPU more is a second host"),
+        pytest.param(12, (2, 8), id="twelve are rounded up"),
+        pytest.param(16, (2, 8), id="two whole hosts"),
+        pytest.param(160, (20, 8), id="the whole cell"),
+    ],
+)
+def test_gangs_are_whole_hosts_rounded_up(gpus: int, shape: tuple[int, int]) -> None:
+    task = _one(gpus=gpus)
+    assert (task.hosts, task.gpus_per_host) == shape
+
+
+def test_a_job_larger_than_the_cell_is_told_with_its_row() -> None:
+    with pytest.raises(TraceWrong) as wrong:
+        prepare(recorded({}, {"gpus": 161}), hosts=20, gpus_per_host=8, speed=1)
+    assert str(wrong.value) == "line 3, column num_chips: '161' is more GPUs than 20 x 8"
+
+
+def test_a_job_after_the_limit_may_be_of_any_size() -> None:
+    assert len(prepare(recorded({}, {"gpus": 161}), hosts=20, gpus_per_host=8, speed=1, limit=1).tasks) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "speed", "cut_s", "expected"),
+    [
+        pytest.param({}, 100, None, ["/bin/sleep", "6.000"], id="a job sleeps for its time"),
+        pytest.param({}, 100, 2.5, ["/bin/sleep", "2.500"], id="cut to the longest allowed"),
+        pytest.param({}, 1, None, ["/bin/sleep", "600.000"], id="at the speed of the trace"),
+        pytest.param({"duration_ms": 0}, 100, None, ["/bin/sleep", "0.000"], id="no time at all"),
+        pytest.param(
+            {"outcome": Outcome.FAILED}, 100, None, ["/bin/sh", "-c", "sleep 6.000; exit 1"], id="a failure exits 1"
+        ),
+        pytest.param(
+            {"outcome": Outcome.CANCELLED}, 100, None, ["/bin/sleep", "66.000"], id="a cancel comes from outside"
+        ),
+    ],
+)
+def test_a_job_is_a_process_that_ends_as_recorded(
+    fields: dict[str, Any], speed: float, cut_s: float | None, expected: list[str]
+) -> None:
+    assert list(_one(speed, cut_s, **fields).command()) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "window_ms", "timeout_ms"),
+    [
+        pytest.param({}, 9_000, 9_000, id="a short job is protected for its window, and may run as long"),
+        pytest.param({"limit_ms": 2 * HOUR}, 9_000, 72_000, id="a longer limit stands"),
+        pytest.param({"gpus": 16, "limit_ms": 2 * HOUR}, 18_000, 72_000, id="30 min for a medium gang"),
+        pytest.param({"gpus": 128, "limit_ms": 2 * HOUR}, 36_000, 72_000, id="an hour for a large one"),
+    ],
+)
+def test_windows_go_by_size_and_limits_have_room_for_starting(
+    fields: dict[str, Any], window_ms: int, timeout_ms: int
+) -> None:
+    task = _one(**fields)
+    assert (task.window_ms, task.timeout_ms) == (window_ms, timeout_ms + START_SLACK_MS)
+
+
+def test_teams_become_leaves_of_equal_weight_whatever_they_are_called() -> None:
+    teams = ("11cb48", "vcvGl", "VCVGL", "vc vgl", "-", "é")
+    workload = prepare(recorded(*({"team": team} for team in teams)), hosts=1, gpus_per_host=8, speed=1)
+    by_team = dict(zip(teams, (task.budget for task in workload.tasks), strict=True))
+    assert by_team == {
+        "11cb48": "team-11cb48",
+        "VCVGL": "team-vcvgl",
+        "vcvGl": "team-vcvgl-2",
+        "vc vgl": "team-vc-vgl",
+        "-": "team-unnamed",
+        "é": "team-unnamed-2",
+    }
+    assert sorted(by_team.values()) == list(workload.budgets)
+
+
+@pytest.mark.parametrize(
+    ("speed", "name"), [(1, "trace-1"), (2000, "trace-2000"), (0.5, "trace-0-5"), (1_000_000, "trace-1000000")]
+)
+def test_the_policy_is_named_for_the_speed(speed: float, name: str) -> None:
+    assert prepare(recorded({}), hosts=1, gpus_per_host=8, speed=speed).policy_name == name
+
+
+def test_every_rule_that_met_something_is_stated_with_its_count() -> None:
+    jobs = (
+        {"gpus": 12, "duration_ms": HOUR},
+        {"outcome": Outcome.FAILED, "user": "u2"},
+        {"outcome": Outcome.CANCELLED},
+        {"gpus": 16},
+        {},
+    )
+    workload = prepare(recorded(*jobs), hosts=2, gpus_per_host=8, speed=100, cut_s=10, limit=4)
+    assert [(rule.count, rule.rule) for rule in workload.rules] == [
+        (1, "rows after the limit are not played"),
+        (4, "arrivals and lengths of time are divided by 100"),
+        (1, "jobs that would run longer than 10 s are cut to it"),
+        (1, "teams are leaves of equal weight under the budget trace"),
+        (2, "users are not told apart: the account trace submits for all"),
+        (2, "jobs above one host are gangs of whole hosts"),
+        (1, "gangs are rounded up to whole hosts"),
+        (4, "windows are 15 min up to 8 GPUs, 30 min up to 64, 1 h above; all jobs are resumable"),
+        (4, "timeouts are the recorded limit, the window at least, and 30 s undivided"),
+        (1, "jobs that failed (their nodes too) leave with 1 after their recorded time"),
+        (1, "jobs that were cancelled are cancelled by a command after their time of running"),
+    ]
+
+
+def test_where_no_outcome_is_recorded_it_is_said() -> None:
+    rules = prepare(recorded({}, has_outcomes=False), hosts=1, gpus_per_host=8, speed=1).rules
+    assert rules[-1].rule == "no outcome is recorded: every job succeeds"
+
+
+def _cell_of(workload: Workload) -> Cell:
+    """A cell set up as the player does it."""
+    cell = Cell().hosts(workload.hosts, workload.gpus_per_host)
+    cell.say(ChangePolicy(name=workload.policy_name, policy=workload.policy), "trace")
+    cell.say(ChangeBudget(budget="trace", weight=1), "trace")
+    for name in workload.budgets:
+        cell.say(ChangeBudget(budget=name, weight=1, parent="trace"), "trace")
+    assert cell.events(CommandRefused) == []
+    return cell
+
+
+@pytest.mark.parametrize("speed", [1, 2000, 1_000_000], ids=lambda speed: f"speed {speed}")
+@pytest.mark.parametrize("name", ["tiny_philly_200.csv", "tiny_helios_200.csv"])
+def test_every_contract_of_the_real_traces_is_one_that_admission_takes(name: str, speed: float) -> None:
+    workload = prepare(read_trace(DATA / name, 176), hosts=22, gpus_per_host=8, speed=speed, cut_s=3)
+    cell = _cell_of(workload)
+    for task in workload.tasks:
+        contract, problems = read_contract(task.contract())
+        assert contract is not None, problems
+        request = effective_request(cell.world, workload.policy, scheduling_fields(contract))
+        problems, _ = check(cell.world, workload.policy, task.budget, request)
+        assert problems == ()
+
+
+def test_classes_of_waiting_do_not_depend_on_the_speed() -> None:
+    trace = read_trace(DATA / "tiny_helios_200.csv", 176)
+
+    def classes(speed: float) -> list[WaitClass]:
+        workload = prepare(trace, hosts=22, gpus_per_host=8, speed=speed)
+        contracts = (read_contract(task.contract())[0] for task in workload.tasks)
+        return [wait_class(scheduling_fields(c), workload.debug) for c in contracts if c is not None]
+
+    assert len(classes(1)) == len(trace.jobs)
+    assert classes(1) == classes(2000)
+    assert set(classes(1)) == {WaitClass.DEBUG, WaitClass.SMALL, WaitClass.MEDIUM, WaitClass.LARGE}
