@@ -25,7 +25,7 @@ class CancelJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class ChangeBudget(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="change-budget"
 ):
-    """Make, move or re-weight a node of the tree; what is absent stays as it is (the root, `fifo`, no caps for a new node)."""
+    """Make, move or re-weight a node; what is absent stays as it is (the root, `fifo`, no caps for a new node)."""
 
     budget: BudgetId
     weight: int

@@ -2,7 +2,9 @@
 
 import pytest
 
-from fairlease.core.fairshare.next_pick import Picker, _Node, compare_standing
+from fairlease.core.fairshare.next_pick import Picker
+from fairlease.core.fairshare.scales import Node as _Node
+from fairlease.core.fairshare.scales import compare_standing
 from fairlease_schemas.cycle import Licence, NodeStanding, PoolRank, RequestClass
 from fairlease_schemas.envelope import Address
 

@@ -66,11 +66,12 @@ class Picker:
     """Hands out picks of one pool in rank order; told after each whether it was granted or blocked.
 
     `members(key)` gives the jobs of a class that wait now in their leaf's own order, `by_submission`
-    the same by first submission, as lane and idle work go. A job that was taken elsewhere in the
-    meantime is passed over by calling `skip`.
+    the same by first submission, as lane and idle work go (`members` itself when absent). A job that
+    was taken elsewhere in the meantime is passed over by calling `skip`.
     """
 
-    def __init__(self, rank: PoolRank, members: Members, by_submission: Members) -> None:
+    def __init__(self, rank: PoolRank, members: Members, by_submission: Members | None = None) -> None:
+        by_submission = by_submission or members
         self._lane = _Queue(rank.lane, by_submission)
         self._idle = _Queue(rank.idle, by_submission)
         self.scales = Scales(rank.nodes)

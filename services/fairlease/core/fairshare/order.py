@@ -27,13 +27,13 @@ def members_in_order(world: World, key: str, now_ms: int) -> list[tuple[Place, J
     if order == "smallest":
         size = waiting.sample.gpus * waiting.sample.request.min_runtime_ms
         return [((size, admitted), name) for admitted, name in waiting.members]
-    return waiting.members  # type: ignore[return-value] # an address is a place
+    return waiting.members
 
 
 def members_by_submission(world: World, key: str) -> list[tuple[Place, JobId]]:
     """The jobs of a class that wait now, first submission first; not to be written to."""
     waiting = world.line.classes.get(key)
-    return waiting.members if waiting is not None else []  # type: ignore[return-value] # an address is a place
+    return waiting.members if waiting is not None else []
 
 
 def attained_gpu_ms(job: Job, now_ms: int) -> int:

@@ -8,22 +8,23 @@ of their windows. Compared by cross-multiplication: no float, no rounding.
 """
 
 from fairlease.core.departures import unspent_gpu_ms
+from fairlease.core.fairshare.fade import Lookback
 from fairlease.core.world import World
 from fairlease_schemas.cycle import NodeStanding
 from fairlease_schemas.ids import BudgetId, PoolId
 from fairlease_schemas.policy import Policy
 
 
-def entitled_gpu_ms(world: World, pool: PoolId, from_ms: int, to_ms: int) -> dict[BudgetId, int]:
-    """What each node of the present tree was entitled to in [from_ms, to_ms), without the floor."""
+def entitled_gpu_ms(world: World, pool: PoolId, lookback: Lookback) -> dict[BudgetId, int]:
+    """What each node of the present tree was entitled to within the lookback, without the floor."""
     meter = world.fleet.schedulable.get(pool)
     pieces = world.pieces
     entitled = dict.fromkeys(world.tree.nodes, 0)
     if meter is None:
         return entitled
     for index, piece in enumerate(pieces):
-        until_ms = pieces[index + 1].from_ms if index + 1 < len(pieces) else to_ms
-        amount = meter.integral(max(from_ms, piece.from_ms), min(to_ms, until_ms))
+        until_ms = pieces[index + 1].from_ms if index + 1 < len(pieces) else lookback.now_ms
+        amount = lookback.integral(meter, piece.from_ms, until_ms)
         if amount:
             for node, part in piece.tree.split_all(amount).items():
                 if node in entitled:
@@ -62,15 +63,16 @@ def standings(world: World, pool: PoolId, now_ms: int) -> tuple[NodeStanding, ..
     if policy is None:
         return ()
     tree = world.tree
-    from_ms = now_ms - policy.lookback_ms
-    entitled = entitled_gpu_ms(world, pool, from_ms, now_ms)
+    lookback = Lookback(policy, now_ms)
+    entitled = entitled_gpu_ms(world, pool, lookback)
     meter = world.fleet.schedulable.get(pool)
     floor = tree.split_all((meter.value if meter else 0) * policy.entitlement_floor_ms)
     promised_by_leaf = promised_gpu_ms(world, policy, now_ms)
     used = dict.fromkeys(tree.nodes, 0)
     promised = dict.fromkeys(tree.nodes, 0)
     for leaf in tree.nodes:
-        own_used = world.held(leaf, pool).integral(from_ms, now_ms) + world.lumps(leaf, pool).within(from_ms)
+        own_used = lookback.integral(world.held(leaf, pool), lookback.from_ms, now_ms)
+        own_used += lookback.lumps(world.lumps(leaf, pool))
         own_promised = promised_by_leaf.get((leaf, pool), 0)
         if own_used or own_promised:
             for node in tree.path(leaf):

@@ -82,3 +82,8 @@ class Lumps(msgspec.Struct):
             return 0
         index = bisect_right(self.times_ms, from_ms) - 1
         return self.sums[-1] - (self.sums[index] if index >= 0 else 0)
+
+    def each(self) -> list[tuple[int, int]]:
+        """Every remembered lump: its instant and its amount."""
+        befores = [0, *self.sums[:-1]] if self.sums else []
+        return [(at_ms, total - before) for at_ms, total, before in zip(self.times_ms, self.sums, befores, strict=True)]

@@ -33,7 +33,7 @@ class Verdicts:
 
     def __init__(self, room: Room, occupancy: Occupancy) -> None:
         self._room = room
-        self._occupancy = occupancy
+        self.occupancy = occupancy
         self._codes: dict[tuple[Shape, tuple[bool, ...]], Reason] = {}
         self._version = room.version
 
@@ -45,7 +45,7 @@ class Verdicts:
         if self._version != self._room.version:
             self._codes.clear()
             self._version = self._room.version
-        key = (shape, permit.signature(self._occupancy.leaves))
+        key = (shape, permit.signature(self.occupancy.leaves))
         found = self._codes.get(key)
         if found is None:
             found = self._codes[key] = self._code(shape, plain, permit)
@@ -55,7 +55,7 @@ class Verdicts:
         """The numbers of a reason that begins."""
         plain = self._room.verdict(shape, job)[1]
         if code in (Reason.PROTECTED_WINDOWS, Reason.THRASH_BRAKE):
-            promised = soonest(self._occupancy, self._room, shape, permit, job)
+            promised = soonest(self.occupancy, self._room, shape, permit, job)
             if promised is not None:
                 return msgspec.structs.replace(plain, for_ms=promised.start_ms - self._room.now_ms)
         if code is Reason.WINDOW_OVERSHARE:
@@ -72,7 +72,7 @@ class Verdicts:
             return tenant.is_idle or tenant.is_stopping or not (tenant.is_lane or tenant.leaf == permit.leaf)
 
         if self._is_possible(shape, licensed):
-            braked = plan_with(self._occupancy, self._room, shape, lambda t: _leaves_but_for_brake(permit, t))
+            braked = plan_with(self.occupancy, self._room, shape, lambda t: _leaves_but_for_brake(permit, t))
             return Reason.THRASH_BRAKE if braked is not None else Reason.PROTECTED_WINDOWS
         if self._is_possible(shape, any_side):
             return Reason.WINDOW_OVERSHARE
@@ -92,7 +92,7 @@ class Verdicts:
             if not (is_all or room.is_open(host)) or (shape.hosts > 1 and room.size[host] != shape.gpus_per_host):
                 continue
             missing = shape.gpus_per_host - len(room.free[host])
-            for tenant in self._occupancy.on.get(host, ()):
+            for tenant in self.occupancy.on.get(host, ()):
                 if missing <= 0:
                     break
                 if may_leave(tenant):
@@ -106,7 +106,7 @@ class Verdicts:
         """The comparison that standing lost by least: against the side that stands highest."""
         worst: tuple[int, str] | None = None
         sides: tuple[Node, Node] | None = None
-        for leaf in self._occupancy.leaves:
+        for leaf in self.occupancy.leaves:
             found = permit.comparison(leaf)
             if found is None or permit.over(leaf):
                 continue

@@ -45,10 +45,15 @@ class Planner:
         key = (shape, permit.signature(self.occupancy.leaves))
         if key in self._hopeless:
             return None
-        plan = plan_with(self.occupancy, room, shape, lambda tenant: is_evictable(permit, tenant))
+        plan = plan_now(self.occupancy, room, shape, permit)
         if plan is None:
             self._hopeless.add(key)
         return plan
+
+
+def plan_now(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit) -> Plan | None:
+    """The cheapest trimmed plan among those the claim may ask to leave now (5.1)."""
+    return plan_with(occupancy, room, shape, lambda tenant: is_evictable(permit, tenant))
 
 
 def plan_with(occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callable[[Tenant], bool]) -> Plan | None:
