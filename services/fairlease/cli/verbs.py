@@ -77,20 +77,7 @@ def _add_submit(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     leaf.usage = "fairlease submit [FILE] [options] [-- CMD ...]"
     leaf.set_defaults(takes_command=True)
     leaf.add_argument("file", nargs="?", metavar="FILE", help="contract in YAML or JSON, - for standard input")
-    terms = leaf.add_argument_group("contract", "written without a file, or in place of what the file says")
-    terms.add_argument("--name", dest="job_name", metavar="TEXT", help="what the job is called")
-    terms.add_argument("--budget", type=name, help="the leaf of the budget tree that is charged")
-    terms.add_argument("--hosts", type=positive, metavar="N", help="hosts of the gang (1)")
-    terms.add_argument("--gpus-per-host", "--gpus", type=positive, metavar="N", help="GPUs on each host (1)")
-    terms.add_argument("--min-runtime", type=length, metavar="LENGTH", help="the window nobody may preempt in")
-    terms.add_argument("--timeout", type=length, metavar="LENGTH", help="wall limit of one attempt")
-    terms.add_argument("--on-timeout", choices=("fail", "requeue"), help="what the wall limit does (fail)")
-    terms.add_argument("--pool", type=name, action="append", metavar="NAME", help="accepted pool, in order; repeatable")
-    terms.add_argument("--lane", choices=("debug",), help="ask for the debug lane")
-    terms.add_argument("--max-retries", type=whole, metavar="N", help="retries after the job's own failures (0)")
-    terms.add_argument("--grace", type=length, metavar="LENGTH", help="time between the notice and the kill (30s)")
-    terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
-    terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
+    _add_terms(leaf)
     ways = leaf.add_argument_group("submission")
     ways.add_argument("--request-id", metavar="ID", help="the same id and contract again is the same job (random)")
     ways.add_argument("--dry-run", action="store_true", help="check, print the whole contract, submit nothing")
@@ -105,22 +92,59 @@ def _add_submit(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     )
 
 
+def _add_terms(leaf: Parser) -> None:
+    """A contract's terms as options, for commands that take a contract."""
+    terms = leaf.add_argument_group("contract", "written without a file, or in place of what the file says")
+    terms.add_argument("--name", dest="job_name", metavar="TEXT", help="what the job is called")
+    terms.add_argument("--budget", type=name, help="the leaf of the budget tree that is charged")
+    terms.add_argument("--hosts", type=positive, metavar="N", help="hosts of the gang (1)")
+    terms.add_argument("--gpus-per-host", "--gpus", type=positive, metavar="N", help="GPUs on each host (1)")
+    terms.add_argument("--min-runtime", type=length, metavar="LENGTH", help="the window nobody may preempt in")
+    terms.add_argument("--timeout", type=length, metavar="LENGTH", help="wall limit of one attempt")
+    terms.add_argument("--on-timeout", choices=("fail", "requeue"), help="what the wall limit does (fail)")
+    terms.add_argument("--pool", type=name, action="append", metavar="NAME", help="accepted pool, in order; repeatable")
+    terms.add_argument("--lane", choices=("debug",), help="ask for the debug lane")
+    terms.add_argument("--max-retries", type=whole, metavar="N", help="retries after the job's own failures (0)")
+    terms.add_argument("--grace", type=length, metavar="LENGTH", help="time between the notice and the kill (30s)")
+    terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
+    terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
+
+
+def _past(leaf: Parser) -> None:
+    """A question that may be asked of an earlier position of the log."""
+    leaf.add_argument("--at", type=positive, metavar="POSITION", help="as it was at this position of the log")
+
+
 def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     queue = _leaf(verbs, "queue", _QUESTIONS, parents, about="running and waiting jobs, with reasons")
     queue.set_defaults(question="queue")
     queue.add_argument("--limit", type=positive, default=50, metavar="N", help="rows at most (50)")
     queue.add_argument("--budget", type=name, metavar="NAME", help="only jobs of this budget")
+    queue.add_argument("--start", action="store_true", help="when each waiting job will have started at the latest")
+    _past(queue)
     whose = queue.add_mutually_exclusive_group()
     whose.add_argument("--me", action="store_true", help="only jobs of the asking account")
     whose.add_argument("--submitter", type=name, metavar="NAME", help="only jobs of this account")
     why = _leaf(verbs, "why", _QUESTIONS, parents, about="why a job is where it is, and what would change it")
     why.set_defaults(question="why")
     why.add_argument("job", type=job, metavar="JOB")
-    why.add_argument("--at", type=positive, metavar="POSITION", help="as it was at this position of the log")
+    _past(why)
     why.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the sentences (en)")
-    _leaf(
-        verbs, "shares", _QUESTIONS, parents, about="the budget tree: entitled, used, promised, standing"
-    ).set_defaults(question="shares", budget=None)
+    rank = _leaf(verbs, "rank", _QUESTIONS, parents, about="who is next, and by which numbers")
+    rank.set_defaults(question="rank")
+    rank.add_argument("--limit", type=positive, default=50, metavar="N", help="rows at most (50)")
+    _past(rank)
+    plan = _leaf(
+        verbs, "plan", "fairlease.cli.plan", parents, about="what would happen to a contract now; submits nothing"
+    )
+    plan.usage = "fairlease plan [FILE] [options] [-- CMD ...]"
+    plan.set_defaults(takes_command=True, request_id="plan")
+    plan.add_argument("file", nargs="?", metavar="FILE", help="contract in YAML or JSON, - for standard input")
+    plan.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the sentences (en)")
+    _add_terms(plan)
+    shares = _leaf(verbs, "shares", _QUESTIONS, parents, about="the budget tree: entitled, used, promised, standing")
+    shares.set_defaults(question="shares", budget=None)
+    _past(shares)
     _leaf(verbs, "hosts", _QUESTIONS, parents, about="hosts, their devices and holds").set_defaults(question="hosts")
     policy = _branch(verbs, "policy", "the numbers the cell is run by")
     _leaf(policy, "show", _QUESTIONS, parents, about="the policy in force").set_defaults(question="policy")
@@ -161,6 +185,13 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     change.add_argument("--weight", type=whole, required=True, metavar="N", help="against its siblings' weights")
     change.add_argument("--parent", type=name, metavar="NAME", help="the node above (as it is; the root when new)")
     change.add_argument("--reason", default="", metavar="TEXT", help="kept in the log with the change")
+    change.add_argument("--order", choices=("fifo", "least-attained", "smallest"), help="order of a leaf's own jobs")
+    change.add_argument(
+        "--max-protected-permille", type=whole, metavar="N", help="GPUs in windows, of the entitled GPUs now; 0: no cap"
+    )
+    change.add_argument(
+        "--burst-permille", type=whole, metavar="N", help="GPUs held while others wait, of the entitled; 0: no cap"
+    )
 
 
 def _add_programs(verbs: "_Verbs[Parser]") -> None:

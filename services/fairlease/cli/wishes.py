@@ -50,7 +50,15 @@ def wish_of(args: argparse.Namespace) -> CancelJob | CordonHost | ReturnHost | C
         case "return-host":
             return ReturnHost(host=args.host)
         case _:
-            return ChangeBudget(budget=args.budget, weight=args.weight, parent=args.parent, reason=args.reason)
+            return ChangeBudget(
+                budget=args.budget,
+                weight=args.weight,
+                parent=args.parent,
+                reason=args.reason,
+                order=args.order,
+                max_protected_permille=args.max_protected_permille,
+                burst_permille=args.burst_permille,
+            )
 
 
 def refusal(answer: CommandAnswer, code: int, text: str) -> CommandError:
