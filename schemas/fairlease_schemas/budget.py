@@ -22,6 +22,18 @@ class BudgetChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     burst_permille: int = 0
 
 
+class BudgetMemberChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="budget-member-changed"):
+    """What an account may do in a budget and all below it (1.1): `member` submits, `lead` also changes it.
+
+    `*` is everybody, an empty role nobody's. Whoever makes a budget becomes its lead.
+    """
+
+    budget: BudgetId
+    account: AccountId
+    role: str
+    author: AccountId
+
+
 class AttemptCharged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-charged"):
     """What one attempt cost its budget, written once, after its end (decisions.md 2.4, 2.6).
 

@@ -70,7 +70,10 @@ Said = (
     | Unreadable
     | TimerFired
     | commands.CancelJob
+    | commands.HoldJob
+    | commands.ReleaseJob
     | commands.ChangeBudget
+    | commands.ChangeMember
     | commands.ChangePolicy
     | commands.CordonHost
     | commands.ReturnHost
@@ -92,11 +95,15 @@ Event = (
     | job.AttemptEnded
     | job.JobRequeued
     | job.JobReleased
+    | job.JobUnblocked
+    | job.JobHeld
+    | job.JobHoldCleared
     | job.JobSucceeded
     | job.JobFailed
     | job.JobCancelled
     | job.JobTimedOut
     | budget.BudgetChanged
+    | budget.BudgetMemberChanged
     | budget.AttemptCharged
     | policy.PolicyChanged
     | host.HostRegistered

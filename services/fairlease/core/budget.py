@@ -134,13 +134,13 @@ def owed(job: Job, attempt: Attempt, ended: Address) -> Uncharged:
 
 
 def change_budget(tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: ChangeBudget) -> Event | None:
-    """The event for a `change-budget`, or None when the tree is already so.
+    """The event for a `change-budget` by somebody who may, or None when the tree is already so.
 
     Refused: an id or weight out of bounds, an unknown parent, a cycle, more than `MAX_DEPTH` levels,
     and children under a leaf that live jobs are charged to (`busy`).
     """
     present = tree.nodes.get(said.budget)
-    parent = said.parent if said.parent is not None else (present.parent if present else "")
+    parent = parent_of(tree, said)
     problem = _tree_problem(tree, busy, said, parent)
     if problem is not None:
         return CommandRefused(account=answer.who, verb="change-budget", seq=answer.seq, problems=(problem,))
@@ -157,6 +157,17 @@ def change_budget(tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: C
         max_protected_permille=wanted.max_protected_permille,
         burst_permille=wanted.burst_permille,
     )
+
+
+def parent_of(tree: Tree, said: ChangeBudget) -> BudgetId:
+    """The parent that the node would have: what is not said stays as it is."""
+    present = tree.nodes.get(said.budget)
+    return said.parent if said.parent is not None else (present.parent if present else "")
+
+
+def node_of(event: BudgetChanged) -> Node:
+    """The node as the event makes it."""
+    return Node(event.parent, event.weight, event.order, event.max_protected_permille, event.burst_permille)
 
 
 def _node(present: Node, said: ChangeBudget, parent: BudgetId) -> Node:

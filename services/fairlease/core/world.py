@@ -15,7 +15,7 @@ import msgspec
 
 from fairlease.core import host as facts
 from fairlease.core import job as lives
-from fairlease.core.budget import Node, Piece, Tree, Uncharged, owed
+from fairlease.core.budget import Piece, Tree, Uncharged, node_of, owed
 from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
@@ -25,7 +25,7 @@ from fairlease_schemas import host as host_events
 from fairlease_schemas import job as job_events
 from fairlease_schemas import reasons
 from fairlease_schemas.envelope import Address, Event, Record
-from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
+from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, PoolId, job_of
 from fairlease_schemas.policy import Policy, PolicyChanged
 from fairlease_schemas.subjects import SCOPES
 
@@ -122,6 +122,7 @@ class State(msgspec.Struct, kw_only=True):
     tree_address: Address = Address(0, 0, 0)
     reasons: dict[str, OpenReason] = {}
     ordered: dict[HostId, int] = {}
+    members: dict[BudgetId, dict[AccountId, str]] = {}
 
 
 _STATES = msgspec.msgpack.Decoder(State)
@@ -149,6 +150,7 @@ class World:
             cycle_events.EvictionOrdered: self._eviction_ordered,
             job_events.AttemptEnded: self._attempt_ended,
             budget_events.BudgetChanged: self._budget_changed,
+            budget_events.BudgetMemberChanged: self._member_changed,
             budget_events.AttemptCharged: self._attempt_charged,
             PolicyChanged: self._policy_changed,
             host_events.HostRegistered: self._host_changed,
@@ -234,6 +236,11 @@ class World:
         return self._s.tree_address
 
     @property
+    def members(self) -> dict[BudgetId, dict[AccountId, str]]:
+        """Roles by budget and account (1.1); not to be written to."""
+        return self._s.members
+
+    @property
     def uncharged(self) -> dict[AttemptId, Uncharged]:
         return self._s.uncharged
 
@@ -280,10 +287,10 @@ class World:
 
     def dues_until(self, now_ms: int) -> list[JobId]:
         """Jobs with a time-out or the end of a backoff at or before `now_ms`, by due time then id."""
-        due = sorted(entry for entry in self._dues if entry[0] <= now_ms) if self.next_due_ms() <= now_ms else []
+        due = sorted(entry for entry in self._dues if entry[0] <= now_ms) if self.nextlives.due_ms() <= now_ms else []
         return list(dict.fromkeys(job for due_ms, job in due if self._is_due(due_ms, job)))
 
-    def next_due_ms(self) -> int:
+    def nextlives.due_ms(self) -> int:
         """The earliest such instant; beyond all log time when there is none."""
         while self._dues and not self._is_due(*self._dues[0]):
             heappop(self._dues)
@@ -343,12 +350,12 @@ class World:
         self._arm(job)
 
     def _arm(self, job: lives.Job) -> None:
-        due_ms = _due_ms(job)
+        due_ms = lives.due_ms(job)
         if due_ms is not None:
             heappush(self._dues, (due_ms, job.id))
 
     def _is_due(self, due_ms: int, job_id: JobId) -> bool:
-        return _due_ms(self._s.jobs[job_id]) == due_ms
+        return lives.due_ms(self._s.jobs[job_id]) == due_ms
 
     def _job_admitted(self, event: job_events.JobAdmitted, address: Address, now_ms: int) -> None:
         job = self._s.jobs[event.job] = lives.begin(event, address, now_ms)
@@ -374,7 +381,7 @@ class World:
             self._touch(changed.live)
         if isinstance(event, job_events.PartGone):
             self._s.ordered[event.host] = self._s.position  # the part is no longer ordered there
-        if _due_ms(changed) != _due_ms(job):
+        if lives.due_ms(changed) != lives.due_ms(job):
             self._arm(changed)
 
     def _gang_granted(self, event: cycle_events.GangGranted, address: Address, now_ms: int) -> None:
@@ -452,8 +459,7 @@ class World:
         return self._s.log_time_ms - 2 * (policy.lookback_ms if policy else 0)
 
     def _budget_changed(self, event: budget_events.BudgetChanged, address: Address, now_ms: int) -> None:
-        node = Node(event.parent, event.weight, event.order, event.max_protected_permille, event.burst_permille)
-        tree = self.tree.with_node(event.budget, node)
+        tree = self.tree.with_node(event.budget, node_of(event))
         self._s.tree_address = address
         pieces = self._s.pieces
         if pieces and pieces[-1].from_ms == now_ms:
@@ -463,6 +469,12 @@ class World:
         while len(pieces) > 1 and pieces[1].from_ms <= forget_before_ms:
             pieces.pop(0)
         self._news()
+
+    def _member_changed(self, event: budget_events.BudgetMemberChanged, _address: Address, _now_ms: int) -> None:
+        roles = self._s.members.setdefault(event.budget, {})
+        roles.pop(event.account, None)
+        if event.role:
+            roles[event.account] = event.role
 
     def _attempt_charged(self, event: budget_events.AttemptCharged, _address: Address, now_ms: int) -> None:
         self._s.uncharged.pop(event.attempt, None)
@@ -564,12 +576,3 @@ def _index_order(job: lives.Job) -> Address:
     """The order in which a fold fills its indexes: live attempts by their grants."""
     return job.live.token if job.live is not None else job.admitted
 
-
-def _due_ms(job: lives.Job) -> int | None:
-    """When admission has to look at the job again: its attempt's time-out, or the end of its backoff."""
-    if job.phase is lives.Phase.BACKOFF:
-        return job.backoff_until_ms
-    attempt = job.live
-    if attempt is not None and attempt.ending is None:
-        return attempt.granted_ms + job.request.timeout_ms
-    return None
