@@ -7,6 +7,7 @@ measured beside it.
 
 import asyncio
 import time
+from functools import partial
 
 from figure import Figure, spread_ms
 from live import ACCOUNT, Live, contract
@@ -57,7 +58,7 @@ async def _one_after_another(live: Live, jobs: int, name: str, *, is_calm: bool)
             await asyncio.sleep(_busy_for_s(live))
         published[job] = time.time_ns()
         await live.command("submit-job", {"request_id": request_id, "contract": contract(BUDGET, SAY_NOW)})
-        await live.until(lambda world, job=job: _is_at_rest(world, job), "a job that is over")  # type: ignore[misc]
+        await live.until(partial(_is_at_rest, job=job), "a job that is over")
     return published
 
 

@@ -62,8 +62,8 @@ class Cell(Desk):
         found: list[dict[str, Any]] = []
         replicas = sum(part.startswith(f"{service}-") for part in self.supervisor.parts)
         with suppress(nats.errors.Error):
-            while len(found) < replicas:
-                found.append(json.loads((await heard.next_msg(timeout=0.5)).data))
+            while len(found) < replicas and (reply := (await heard.next_msg(timeout=0.5)).data):
+                found.append(json.loads(reply))
         await heard.unsubscribe()
         return found
 

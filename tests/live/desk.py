@@ -14,6 +14,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
+from fairlease.core import view
 from fairlease.core.order import host_order
 from fairlease.replay.verify import Replay
 from fairlease.runtime.connection import Connection, connect
@@ -261,6 +262,7 @@ class Desk:
             difference = replay.check(entry.seq, entry.data)
             assert difference is None, difference
         await eventually(lambda: self._are_orders_true(replay), "the orders say what the log says")
+        await eventually(lambda: self._are_views_true(replay), "the explainer says what the log says")
         return oracle
 
     async def _is_everything_answered(self) -> bool:
@@ -287,6 +289,15 @@ class Desk:
                 return False
         return True
 
+    async def _are_views_true(self, replay: Replay) -> bool:
+        """Whether the explainer, from wherever it started, has the fold that a replay from the start has."""
+        world = replay.world
+        for name, made in (("shares", view.shares(world)), ("hosts", view.hosts_view(world))):
+            if await self.ask("explainer", name) != _as_json(made):
+                return False
+        said = await asyncio.gather(*(self.ask("explainer", "job", {"job": name}) for name in world.jobs))
+        return said == [_as_json(view.job_view(world, job)) for job in world.jobs.values()]
+
     def _judge_hosts(self, oracle: Oracle) -> None:
         """What agents wrote down and what really began, against the log."""
         started = self.started()
@@ -309,6 +320,10 @@ class Desk:
         assert len(found) == len(set(found)), f"twice in the feed: {[i for i in found if found.count(i) > 1]}"
         assert set(found) <= oracle.expected_feed, set(found) - oracle.expected_feed
         return set(found) == oracle.expected_feed
+
+
+def _as_json(value: object) -> Any:
+    return json.loads(msgspec.json.encode(value))
 
 
 class Ears:

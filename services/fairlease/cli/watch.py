@@ -15,7 +15,7 @@ from nats.aio.subscription import Subscription
 
 from fairlease.cli.exits import AWAY, NOT_STARTED, TERMINAL, CommandError
 from fairlease.cli.link import Answer, Link
-from fairlease_schemas.explain import FeedEvent, JobView
+from fairlease_schemas.explain import AsOf, FeedEvent, JobView
 
 POLL_S: Final = 2.0
 OUTAGE_S: Final = 600.0
@@ -53,6 +53,7 @@ class Watch:
         self._feed = feed
         self._tell = tell
         self._told = Step(job, "")
+        self._reached = (0, 0)
         self._is_away = False
         self._has_started = False
         self._now = asyncio.get_running_loop().time
@@ -79,7 +80,7 @@ class Watch:
             event = await self._next(max(bell - self._now(), 0.001))
             if event is not None:
                 heard_at = self._heard(heard_at, is_answer=True)
-                self._step(Step(self._job, event.state, event.attempt, event.hosts))
+                self._step(Step(self._job, event.state, event.attempt, event.hosts), event.as_of)
                 if event.state in TERMINAL:
                     is_over, poll_at = True, self._now()
 
@@ -94,7 +95,8 @@ class Watch:
         last = answer.view.attempts[-1] if answer.view.attempts else None
         started_before = any(attempt.started_ms is not None for attempt in answer.view.attempts)
         self._has_started = self._has_started or started_before
-        self._step(Step(self._job, answer.view.state, last.attempt if last else "", last.hosts if last else ()))
+        step = Step(self._job, answer.view.state, last.attempt if last else "", last.hosts if last else ())
+        self._step(step, answer.view.as_of)
         return answer
 
     async def _next(self, timeout_s: float) -> FeedEvent | None:
@@ -107,7 +109,12 @@ class Watch:
             await asyncio.sleep(timeout_s)
             return None
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: Step, as_of: AsOf) -> None:
+        """Tell a step that is news; the feed may bring one that the job's view was already beyond."""
+        place = (as_of.epoch, as_of.position)
+        if place < self._reached:
+            return
+        self._reached = place
         self._has_started = self._has_started or step.state in _STARTED
         if (step.state, step.attempt) != (self._told.state, self._told.attempt) and step.state not in TERMINAL:
             self._told = step

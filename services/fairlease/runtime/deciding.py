@@ -59,6 +59,7 @@ class Deciding:
         self._limit = MAX_BATCH
         self._refusals = 0
         self._false_refusals = 0
+        self._in_flight, self._is_stored = "", False
         self._unsure = ""
         self._reports_seen = 0
         self._time_asked_ms = 0
@@ -154,6 +155,7 @@ class Deciding:
             return self._with_less(decision, batch, len(data))
         self._limit = MAX_BATCH
         expected = world.scope_position(self._scope)
+        self._in_flight, self._is_stored = record.id, False
         try:
             position = await self._writer.append(self._service.name, decision.kind, data, expected)
         except LogMoved:
@@ -161,7 +163,10 @@ class Deciding:
             return True
         except OutcomeUnknown as unknown:
             log.warning("%s; folding to the end of the log", unknown, extra={"record": record.id})
-            self._unsure = record.id
+            if self._is_stored:  # it was folded while its lost acknowledgement was waited for
+                self._count()
+            else:
+                self._unsure = record.id
             await self._catch_up()
             return True
         except BusAway as away:
@@ -174,7 +179,9 @@ class Deciding:
         return True
 
     def folded(self, _position: int, record: Record) -> None:
-        """Told of every record: the one whose fate was unknown may be among them."""
+        """Told of every record: the one in flight, or one whose fate was unknown, may be among them."""
+        if record.id == self._in_flight:
+            self._is_stored = True
         if self._unsure and record.id == self._unsure:
             self._unsure = ""
             self._count()

@@ -24,7 +24,7 @@ from nats.aio.client import Client
 
 from fairlease.runtime import bus_server, streams
 from fairlease.runtime.connection import connect
-from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease.runtime.errors import EXIT_CONFIG, EXIT_LOG_DAMAGED, BusAway, ConfigWrong
 from fairlease.runtime.parent import PARENT_VARIABLE
 from fairlease.runtime.settings import Settings
 from fairlease_schemas.explain import Health
@@ -37,6 +37,8 @@ LONGEST_WAIT_S: Final = 5.0
 STEADY_AFTER_S: Final = 10.0
 STOP_LIMIT_S: Final = 5.0
 READY_LIMIT_S: Final = 30.0
+STAYS_DOWN: Final = frozenset({EXIT_LOG_DAMAGED, EXIT_CONFIG})
+"""What a restart cannot mend: a damaged log, a bus that is not as it was declared. A person must look."""
 _HEALTH = msgspec.json.Decoder(Health)
 
 
@@ -166,6 +168,9 @@ class Supervisor:
             self.processes[part.name] = process
             code = await process.wait()
             if self._is_stopping:
+                return
+            if code in STAYS_DOWN:
+                log.error("%s left with code %s and stays down; why is in %s", part.name, code, self.logs)
                 return
             self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
             log.warning("%s left with code %s, starting it again", part.name, code)

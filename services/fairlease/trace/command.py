@@ -28,13 +28,14 @@ from fairlease.trace.workload import Workload, prepare
 
 GOOD: Final = 0
 NOT_GOOD: Final = 1
+USAGE: Final = 64
 WRONG_TRACE: Final = 65
 CELL_AWAY: Final = 69
 _DATA: Final = ("json", "jsonl", "yaml")
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when every job came to an end and the log replays equal, else 1; 65 for a wrong file, 69 without a cell."""
+    """0 when every job came to an end and the log replays equal, else 1; 64 and 65 for wrong arguments, 69: no cell."""
     is_data = args.output in _DATA
     path = Path(args.file)
     hosts, gpus_per_host = args.hosts
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
         )
     except (TraceWrong, OSError) as error:
         return _complain(f"{path} cannot be played\n{error}", WRONG_TRACE, is_data=is_data)
+    if args.keep and Path(args.keep).exists():
+        return _complain(f"--keep {args.keep}: is there already; name a new directory", USAGE, is_data=is_data)
     try:
         with _home(Path(args.keep) if args.keep else None) as home:
             report = _played(path.name, recorded, workload, home, _progress(is_quiet=args.quiet))
