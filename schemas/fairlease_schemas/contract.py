@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 
 from fairlease_schemas import job, terms
 from fairlease_schemas.codec import digest
@@ -67,9 +67,14 @@ _RULES: Final = {
     "start_limit": "1.15",
 }
 
-EnvName = Annotated[Plain, Field(pattern=_ENV_NAME)]
+EnvName = Annotated[str, Field(pattern=_ENV_NAME)]
 Argument = Annotated[Plain, Field(max_length=MAX_ARGUMENT_CHARS)]
-Reference = Annotated[Plain, Field(pattern=_REFERENCE)]
+Reference = Annotated[Plain, Field(pattern=_REFERENCE), WithJsonSchema({"type": "string", "pattern": _REFERENCE})]
+Image = Annotated[
+    Plain,
+    Field(pattern=_IMAGE, max_length=512),
+    WithJsonSchema({"type": "string", "pattern": _IMAGE, "maxLength": 512}),
+]
 
 
 class Metadata(Strict):
@@ -102,7 +107,7 @@ class Spec(Strict):
     evaluation: Name | None = None
     labels: terms.Labels = {}  # noqa: RUF012 - pydantic copies a default
     command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=MAX_ARGUMENTS)] | None = None
-    image: Annotated[Plain, Field(pattern=_IMAGE, max_length=512)] | None = None
+    image: Image | None = None
     env: Annotated[dict[EnvName, Argument], Field(max_length=MAX_ENV)] = {}  # noqa: RUF012 - as above
     secrets: Annotated[dict[EnvName, Reference], Field(max_length=MAX_ENV)] = {}  # noqa: RUF012 - as above
     source: terms.Source | None = None
@@ -138,6 +143,9 @@ class Spec(Strict):
             yield "array: parallel is above count; leave it out to let all of them run"
         if self.command is None and self.image is None:
             yield "command: write the command, or an image that has one"
+        for name in sorted(self.env.keys() | self.secrets.keys()):
+            if kind_of(name):
+                yield f"env: {terms.secret_told(kind_of(name))}"
         for name in sorted(SECRET_NAMES & self.env.keys()):
             if self.env[name]:
                 yield f"env: {name} holds a secret; name it under secrets, for example {name}: secret:NAME"
@@ -253,7 +261,7 @@ def _problem(error: dict[str, Any]) -> Problem:
     secret = kind_of(str(error.get("input"))) or kind_of(path)
     return Problem(
         field=_harmless(path, 200) if not kind_of(path) else "spec",
-        rule="1.13" if secret else next((_RULES[key] for key in reversed(keys) if key in _RULES), "1.1-1.17"),
+        rule="1.13" if secret else next((_RULES[key] for key in keys if key in _RULES), "1.1-1.17"),
         value=_shown(error.get("input")) if not secret and error["type"] not in ("missing", "value_error") else "",
         limit=", ".join(bounds)[:200],
         way_out=terms.secret_told(secret) if secret else message[:300],

@@ -111,7 +111,12 @@ MemoryMib = Annotated[
 ]
 Text = Annotated[str, BeforeValidator(printable)]
 Plain = Annotated[str, BeforeValidator(_plain)]
-Name = Annotated[str, BeforeValidator(printable), Field(pattern=NAME_PATTERN)]
+Name = Annotated[
+    str,
+    BeforeValidator(printable),
+    Field(pattern=NAME_PATTERN),
+    WithJsonSchema({"type": "string", "pattern": NAME_PATTERN}),
+]
 Count = Annotated[int, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 LabelKey = Annotated[str, Field(pattern=LABEL_PATTERN)]
@@ -176,20 +181,21 @@ class After(Strict):
     when: Literal["ok", "any"] = "ok"
 
 
+REPO_PATTERN: Final = (
+    r"^(https://|ssh://([a-z_][a-z0-9_-]{0,31}@)?|[a-z_][a-z0-9_-]{0,31}@)"
+    r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?[/:][A-Za-z0-9._~/+-]+$"
+)
+Repo = Annotated[
+    Plain,
+    Field(pattern=REPO_PATTERN, max_length=512),
+    WithJsonSchema({"type": "string", "pattern": REPO_PATTERN, "maxLength": 512}),
+]
+
+
 class Source(Strict):
     """The code that runs: a commit of a repository, or a bundle by its digest (1.13)."""
 
-    repo: (
-        Annotated[
-            Plain,
-            Field(
-                pattern=r"^(https://|ssh://([a-z_][a-z0-9_-]{0,31}@)?|[a-z_][a-z0-9_-]{0,31}@)"
-                r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?[/:][A-Za-z0-9._~/+-]+$",
-                max_length=512,
-            ),
-        ]
-        | None
-    ) = None
+    repo: Repo | None = None
     commit: Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")] | None = None
     bundle: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
 

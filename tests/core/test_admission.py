@@ -260,9 +260,8 @@ def test_a_failure_reported_when_the_time_limit_is_due_still_has_its_whole_backo
 
 
 def no_such_job(job: str, seq: int, who: str = "ann") -> CommandRefused:
-    problem = Problem(
-        field="job", rule="1.1", value=job, limit="a job of this account", way_out="see `fairlease queue`"
-    )
+    limit = "a job of this account, or of a budget it leads"
+    problem = Problem(field="job", rule="1.1", value=job, limit=limit, way_out="see `fairlease queue`")
     return CommandRefused(account=who, verb="cancel-job", seq=seq, problems=(problem,))
 
 

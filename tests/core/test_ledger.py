@@ -5,7 +5,7 @@ import pytest
 
 from fairlease.core import ledger
 from fairlease.core.world import World
-from fairlease_schemas.budget import BudgetChanged
+from fairlease_schemas.budget import BudgetChanged, BudgetMemberChanged
 from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangePolicy
 from fairlease_schemas.job import CommandRefused, End, Problem
 from fairlease_schemas.policy import Policy, PolicyChanged, WindowBound
@@ -16,6 +16,11 @@ def changed(budget: str, weight: int = 1, parent: str = "", reason: str = "") ->
     return BudgetChanged(budget=budget, weight=weight, author="ann", parent=parent, reason=reason)
 
 
+def founded(budget: str) -> BudgetMemberChanged:
+    """Whoever makes a budget becomes its lead."""
+    return BudgetMemberChanged(budget=budget, account="ann", role="lead", author="ann")
+
+
 def refused(verb: str, seq: int, **problem: str) -> CommandRefused:
     return CommandRefused(account="ann", verb=verb, seq=seq, problems=(Problem(**problem),))
 
@@ -23,7 +28,7 @@ def refused(verb: str, seq: int, **problem: str) -> CommandRefused:
 def chain(cell: Cell, *names: str) -> Cell:
     """Each name hangs below the one before it."""
     for parent, name in zip(("", *names), names, strict=False):
-        cell.say(ChangeBudget(budget=name, weight=1, parent=parent), "lead")
+        cell.say(ChangeBudget(budget=name, weight=1, parent=parent))
     return cell
 
 
@@ -95,8 +100,8 @@ def test_a_policy_out_of_bounds_is_refused(policy: Policy, field: str) -> None:
 
 def test_nodes_are_made_reweighted_and_moved() -> None:
     cell = Cell()
-    cell.when(ChangeBudget(budget="org", weight=2, reason="new")).then(changed("org", 2, reason="new"))
-    cell.when(ChangeBudget(budget="team", weight=1, parent="org")).then(changed("team", 1, "org"))
+    cell.when(ChangeBudget(budget="org", weight=2, reason="new")).then(changed("org", 2, reason="new"), founded("org"))
+    cell.when(ChangeBudget(budget="team", weight=1, parent="org")).then(changed("team", 1, "org"), founded("team"))
     cell.when(ChangeBudget(budget="team", weight=5)).then(changed("team", 5, "org"))
     cell.when(ChangeBudget(budget="team", weight=5)).then()
     cell.when(ChangeBudget(budget="team", weight=5, parent="")).then(changed("team", 5))
@@ -111,7 +116,9 @@ def test_a_second_change_in_one_record_is_decided_on_the_first_ones_tree() -> No
         ChangeBudget(budget="org", weight=1, parent="team"),
     ).then(
         changed("org"),
+        founded("org"),
         changed("team", 1, "org"),
+        founded("team"),
         refused(
             "change-budget",
             3,
@@ -130,7 +137,7 @@ def test_no_node_hangs_below_itself(parent: str) -> None:
     cell.when(ChangeBudget(budget="a", weight=1, parent=parent)).then(
         refused(
             "change-budget",
-            1,
+            4,
             field="parent",
             rule="2.1",
             value=parent,
@@ -143,9 +150,9 @@ def test_no_node_hangs_below_itself(parent: str) -> None:
 def test_the_tree_has_eight_levels() -> None:
     cell = chain(Cell(), *"abcdefgh")
     too_deep = {"field": "parent", "rule": "2.1", "limit": "8 levels", "way_out": "hang it higher up"}
-    cell.when(ChangeBudget(budget="i", weight=1, parent="h")).then(refused("change-budget", 1, value="h", **too_deep))
+    cell.when(ChangeBudget(budget="i", weight=1, parent="h")).then(refused("change-budget", 9, value="h", **too_deep))
     chain(cell, "x", "y")
-    cell.when(ChangeBudget(budget="x", weight=1, parent="g")).then(refused("change-budget", 2, value="g", **too_deep))
+    cell.when(ChangeBudget(budget="x", weight=1, parent="g")).then(refused("change-budget", 12, value="g", **too_deep))
     cell.when(ChangeBudget(budget="x", weight=1, parent="f")).then(changed("x", 1, "f"))
     assert max(depth for _, depth in cell.world.tree.walk()) == 7
 
@@ -165,7 +172,7 @@ def test_a_parent_that_is_not_there_is_refused() -> None:
 
 
 def test_no_children_below_a_leaf_that_live_jobs_are_charged_to() -> None:
-    cell = Cell().hosts(1).budgets(a=1, b=1)
+    cell = chain(chain(Cell().hosts(1), "a"), "b")
     job = cell.submit("r1")
     busy = {
         "field": "parent",
@@ -174,14 +181,14 @@ def test_no_children_below_a_leaf_that_live_jobs_are_charged_to() -> None:
         "limit": "no children while jobs are charged to it",
         "way_out": "end or move its jobs first",
     }
-    cell.when(ChangeBudget(budget="sub", weight=1, parent="a")).then(refused("change-budget", 2, **busy))
-    cell.when(ChangeBudget(budget="b", weight=1, parent="a")).then(refused("change-budget", 3, **busy))
+    cell.when(ChangeBudget(budget="sub", weight=1, parent="a")).then(refused("change-budget", 4, **busy))
+    cell.when(ChangeBudget(budget="b", weight=1, parent="a")).then(refused("change-budget", 5, **busy))
     cell.gone(job)
-    cell.when(ChangeBudget(budget="sub", weight=1, parent="a")).then(changed("sub", 1, "a"))
+    cell.when(ChangeBudget(budget="sub", weight=1, parent="a")).then(changed("sub", 1, "a"), founded("sub"))
 
 
 def test_a_leaf_with_jobs_may_be_moved_and_reweighted() -> None:
-    cell = Cell().hosts(1).budgets(org=1, a=1)
+    cell = chain(chain(Cell().hosts(1), "org"), "a")
     cell.submit("r1")
     cell.when(ChangeBudget(budget="a", weight=3, parent="org")).then(changed("a", 3, "org"))
 
@@ -203,7 +210,7 @@ def test_weights_are_from_one_to_a_million(weight: int) -> None:
 
 @pytest.mark.parametrize("weight", [1, 1_000_000])
 def test_the_bounds_of_weights_are_weights(weight: int) -> None:
-    Cell().when(ChangeBudget(budget="a", weight=weight)).then(changed("a", weight))
+    Cell().when(ChangeBudget(budget="a", weight=weight)).then(changed("a", weight), founded("a"))
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "a.b", "-a", "a-", "a" * 64, "é", "a\n"])

@@ -15,7 +15,16 @@ from fairlease.core.world import World
 from fairlease_schemas import codec
 from fairlease_schemas.budget import AttemptCharged
 from fairlease_schemas.commands import OWNERS as VERB_OWNERS
-from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangePolicy, CordonHost, ReturnHost
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangeMember,
+    ChangePolicy,
+    CordonHost,
+    HoldJob,
+    ReleaseJob,
+    ReturnHost,
+)
 from fairlease_schemas.cycle import CycleClosed, CyclePlaced, CycleRanked, GangGranted, Licence, Part
 from fairlease_schemas.envelope import Answer, Event, Misshapen, Record, Said, Submitted, TimerFired
 from fairlease_schemas.host import Inventory
@@ -29,8 +38,8 @@ SERVICES = ("ledger", "admission", "health", "ranker", "placement", "preemption"
 FRAME = (CycleRanked, CyclePlaced, CycleClosed)
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 OWNER = {Submitted: "admission", CancelJob: "admission", RunStarted: "admission", RunGone: "admission"}
-OWNER |= {Misshapen: "admission"}
-OWNER |= {ChangeBudget: "ledger", ChangePolicy: "ledger"}
+OWNER |= {Misshapen: "admission", HoldJob: "admission", ReleaseJob: "admission"}
+OWNER |= {ChangeBudget: "ledger", ChangeMember: "ledger", ChangePolicy: "ledger"}
 OWNER |= {CordonHost: "health", ReturnHost: "health", HostUp: "health"}
 REPORTS = (HostUp, RunStarted, RunGone)
 assert set(VERB_OWNERS) == {"admission", "ledger", "health"}
@@ -126,12 +135,14 @@ class Cell:
         return self
 
     def budgets(self, **weights: int) -> "Cell":
-        """`org__team=3` hangs `team` below `org`; underscores in names become dashes."""
+        """`org__team=3` hangs `team` below `org`; underscores in names become dashes.
+
+        `lead` leads them, and everybody is a member: stories about membership say so themselves.
+        """
         for name, weight in weights.items():
-            parent, _, leaf = name.rpartition("__")
-            self.say(
-                ChangeBudget(budget=leaf.replace("_", "-"), weight=weight, parent=parent.replace("_", "-")), "lead"
-            )
+            parent, _, leaf = (part.replace("_", "-") for part in name.rpartition("__"))
+            self.say(ChangeBudget(budget=leaf, weight=weight, parent=parent), "lead")
+            self.say(ChangeMember(budget=leaf, account="*", role="member"), "lead")
         return self
 
     def policy(self, **numbers: object) -> "Cell":

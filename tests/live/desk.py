@@ -112,6 +112,7 @@ class Desk:
         """Budgets and quick numbers, in force when this returns."""
         for budget in BUDGETS:
             await self.answered("change-budget", {"budget": budget, "weight": 1})
+            await self.answered("change-member", {"budget": budget, "account": "*", "role": "member"})
         await self.answered("change-policy", {"name": "quick", "policy": msgspec.to_builtins(QUICK)})
 
     # what is handed in -----------------------------------------------------------------------------

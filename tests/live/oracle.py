@@ -22,7 +22,10 @@ SCOPE = {
 OWNER = {
     "submit-job": "admission",
     "cancel-job": "admission",
+    "hold-job": "admission",
+    "release-job": "admission",
     "change-budget": "ledger",
+    "change-member": "ledger",
     "change-policy": "ledger",
     "cordon-host": "health",
     "return-host": "health",
@@ -39,6 +42,9 @@ STEPS = TERMINAL | {
     "attempt-ended",
     "job-requeued",
     "job-released",
+    "job-unblocked",
+    "job-held",
+    "job-hold-cleared",
 }
 
 

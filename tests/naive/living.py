@@ -6,22 +6,19 @@ it is made smaller. Every attempt starts, runs, saves and stops as its submissio
 of grace + stop margin, up to all of it. Time goes from one thing that happens to the next.
 """
 
-from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from fairlease.core.deciders import RULES
-from fairlease.core.world import World
 from fairlease_schemas import codec
-from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangePolicy, CordonHost, ReturnHost
+from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangeMember, ChangePolicy, CordonHost, ReturnHost
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import End
 from fairlease_schemas.policy import Policy, WindowBound
-from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone, RunStarted
-from tests.dsl.cell import DAY, HOUR, MINUTE, SECOND, SERVICES, T0, Cell, inventory, submitted
+from fairlease_schemas.reports import HostUp
+from tests.dsl.cell import DAY, HOUR, MINUTE, SECOND, inventory, submitted
+from tests.dsl.scenario import Habit, Tended
 
 GPUS = 4
 PEOPLE = ("ann", "bob", "eve")
@@ -120,17 +117,13 @@ class Law:
         """Nobody has anything to say."""
 
 
-class Living(Cell):
-    """A cell whose hosts have agents."""
+class Living(Tended):
+    """A cell that lives the life."""
 
     def __init__(self, life: Life, *laws: Law) -> None:
         self.life = life
         self.laws = laws
         self.jobs: list[str] = []
-        self.habits: dict[str, Submit] = {}
-        self._acts: list[tuple[int, int, Callable[[], None]]] = []
-        self._count = 0
-        self._seen: set[tuple[str, str]] = set()
         super().__init__()
         self.say(ChangePolicy(name="policy-0", policy=life.policies[0]), "lead")
         for number in range(1, life.hosts + 1):
@@ -138,6 +131,7 @@ class Living(Cell):
         for name, parent, weight, protected, burst in life.tree:
             caps = {"max_protected_permille": protected, "burst_permille": burst}
             self.say(ChangeBudget(budget=name, parent=parent, weight=weight, **caps), "lead")
+            self.say(ChangeMember(budget=name, account="*", role="member"), "lead")
         parents = {parent for _, parent, *_ in life.tree}
         self.leaves = [name for name, *_ in life.tree if name not in parents]
 
@@ -153,38 +147,18 @@ class Living(Cell):
     def live(self) -> "Living":
         """The whole life."""
         for step in self.life.steps:
-            self._do(step)
+            self.do(step)
             self.rest()
         return self
 
     def rest(self) -> None:
         """Everybody decides, agents look at their orders, and the laws look on."""
-        self.settle()
-        self._look()
+        super().rest()
         for law in self.laws:
             law.at_rest(self)
 
-    def wait(self, ms: int) -> None:
-        """Time passes; what falls due, and what agents do, happens in the order of its time."""
-        until_ms = self.now_ms + ms
-        while True:
-            dues = [due for name in SERVICES if (due := RULES[name].due_ms(self.world)) is not None]
-            due_ms = min(dues, default=until_ms + 1)
-            act_ms = self._acts[0][0] if self._acts else until_ms + 1
-            if min(due_ms, act_ms) > until_ms:
-                break
-            if act_ms <= due_ms:
-                self.now_ms = max(self.now_ms, act_ms)
-                heappop(self._acts)[2]()
-            else:
-                before = len(self.records)
-                self.at(max(due_ms, self.now_ms) - T0)
-                assert len(self.records) > before, f"due at {due_ms - T0} ms, and nobody had anything to say"
-            self.rest()
-        self.now_ms = until_ms
-
     # what people do ------------------------------------------------------------------------------------
-    def _do(self, step: Step) -> None:
+    def do(self, step: Step) -> None:
         match step:
             case Submit():
                 self._submit(step)
@@ -230,7 +204,7 @@ class Living(Cell):
         job = job_id(who, budget, name)
         if job in self.world.jobs:
             self.jobs.append(job)
-            self.habits[job] = step
+            self.habits[job] = Habit(step.runs_ms, step.starts_ms, step.saves_ms, step.stop_permille, None, step.end)
 
     def _boot(self, number: int, boot: int) -> None:
         pool = "l40s" if number > self.life.hosts - self.life.far else "h100"
@@ -239,64 +213,9 @@ class Living(Cell):
         said = HostUp(incarnation=f"boot-{boot}", inventory=type(devices)(**_fields(devices) | {"gpus": gpus}))
         self.say(said, f"host-{number:03d}", settle=False)
 
-    # what agents do ------------------------------------------------------------------------------------
-    def _look(self) -> None:
-        """Every agent looks at its orders and plans what it does about them."""
-        for attempt_id, job_name in list(self.world.live.items()):
-            job = self.world.jobs[job_name]
-            attempt = job.live
-            if attempt is None or attempt.is_stillborn:
-                continue
-            habit = self.habits[job_name]
-            if self._is_new(attempt_id, "start"):
-                self._start(attempt_id, job_name, habit)
-            if attempt.ending is not None and self._is_new(attempt_id, "stop"):
-                margin_ms = self.world.policy.stop_margin_ms if self.world.policy else 0
-                least_ms = (attempt.grace_ms + margin_ms) * habit.stop_permille // 1000
-                for index in range(len(attempt.parts)):
-                    lag_ms = least_ms if index == len(attempt.parts) - 1 else least_ms // 2
-                    self._plan(attempt.ending_ms + lag_ms, self._gone, attempt_id, index, End.CANCELLED)
 
-    def _start(self, attempt_id: str, job_name: str, habit: Submit) -> None:
-        parts = len(self.world.jobs[job_name].attempts[-1].parts)
-        begin_ms = self.now_ms + habit.starts_ms
-        for index in range(parts):
-            self._plan(begin_ms, self._started, attempt_id, index, None)
-            self._plan(begin_ms + habit.runs_ms, self._gone, attempt_id, index, habit.end)
-        saves_ms = habit.saves_ms
-        if saves_ms:
-            for number in range(1, min(8, habit.runs_ms // saves_ms) + 1):
-                self._plan(begin_ms + number * saves_ms, self._saved, attempt_id, 0, None)
-
-    def _is_new(self, attempt: str, what: str) -> bool:
-        key = (attempt, what)
-        is_new = key not in self._seen
-        self._seen.add(key)
-        return is_new
-
-    def _plan(self, at_ms: int, act: Callable[[str, int, End | None], None], attempt: str, index: int, end: End | None) -> None:
-        self._count += 1
-        heappush(self._acts, (at_ms, self._count, lambda: act(attempt, index, end)))
-
-    def _started(self, attempt: str, index: int, _end: End | None) -> None:
-        found = self.world.attempt(attempt)
-        if found is not None and found[1].ending is None:
-            said = RunStarted(attempt=attempt, token=str(found[1].token))
-            self.say(said, found[1].hosts[index], settle=False)
-
-    def _saved(self, attempt: str, index: int, _end: End | None) -> None:
-        found = self.world.attempt(attempt)
-        if found is not None and found[1].ending is None:
-            said = CheckpointDone(attempt=attempt, token=str(found[1].token))
-            self.step("admission", (self.answer(said, found[1].hosts[index], "FL_LAB_REPORTS"),))
-
-    def _gone(self, attempt: str, index: int, end: End | None) -> None:
-        found = self.world.attempt(attempt)
-        if found is None or end is None:
-            return
-        code = {End.SUCCEEDED: 0, End.FAILED: 1}.get(end)
-        said = RunGone(attempt=attempt, token=str(found[1].token), end=end, exit_code=code)
-        self.say(said, found[1].hosts[index], settle=False)
+def _fields(devices: object) -> dict[str, object]:
+    return {name: getattr(devices, name) for name in devices.__struct_fields__}  # type: ignore[attr-defined] # a struct
 
 
 _TREES = (
@@ -330,14 +249,14 @@ def policies(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[Policy]:
         "promises_per_pool": st.sampled_from((0, 1, 1, 2)),
         "promise_permille": st.sampled_from((250, 500, 1000)),
         "brake_count": st.sampled_from((1, 2, 4)),
-        "rank_period_ms": st.sampled_from((MINUTE, 10 * MINUTE)),
+        "rank_period_ms": st.sampled_from((10 * MINUTE, HOUR)),
         "window_bounds": st.just(ANY_WINDOW),
         "reservation_slack_ms": st.sampled_from((0, MINUTE)),
     }
     return st.builds(Policy, **(chosen | fields))
 
 
-_WINDOWS = st.sampled_from((0, MINUTE, 5 * MINUTE, 30 * MINUTE, 30 * MINUTE, 2 * HOUR))
+_WINDOWS = st.sampled_from((0, MINUTE, 5 * MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR))
 
 
 def submits(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[Submit]:
@@ -349,7 +268,7 @@ SUBMITS = submits(
     leaf=st.integers(0, 3),
     who=st.integers(0, 2),
     hosts=st.sampled_from((1, 1, 1, 2, 3)),
-    gpus=st.sampled_from((1, 2, 3, 4)),
+    gpus=st.sampled_from((4, 2, 1, 3, 4)),
     window_ms=_WINDOWS,
     runs_ms=st.sampled_from((MINUTE, 20 * MINUTE, HOUR, 3 * HOUR, 9 * HOUR)),
     timeout_ms=st.sampled_from((30 * MINUTE, 2 * HOUR, 6 * HOUR)),
@@ -370,7 +289,7 @@ DEBUGS = submits(
     timeout_ms=st.just(HOUR),
     lane=st.just("debug"),
 )
-WAITS = st.builds(Wait, ms=st.sampled_from((0, 1, SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, HOUR, 5 * HOUR)))
+WAITS = st.builds(Wait, ms=st.sampled_from((1, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR)))
 _SELDOM = st.one_of(
     st.builds(Cancel, job=st.integers(0, 30)),
     st.builds(Hold, host=st.integers(0, 5), is_cordon=st.booleans()),
@@ -380,8 +299,17 @@ _SELDOM = st.one_of(
     ),
     st.builds(Rules, number=st.integers(0, 1)),
 )
-STEPS = st.one_of(WAITS, SUBMITS, SUBMITS, SUBMITS, SUBMITS, WAITS, WAITS, DEBUGS, _SELDOM)
-CALM = st.one_of(WAITS, SUBMITS, SUBMITS, SUBMITS, WAITS)
+
+
+def often(**weights: int) -> st.SearchStrategy[Step]:
+    """Steps by weight: submissions, debug work, waits, and what happens seldom."""
+    kinds = {"submits": SUBMITS, "debugs": DEBUGS, "waits": WAITS, "seldom": _SELDOM}
+    names = [name for name, weight in weights.items() for _ in range(weight)]
+    return st.sampled_from(names).flatmap(lambda name: kinds[name])
+
+
+STEPS = often(submits=10, waits=5, debugs=2, seldom=2)
+CALM = often(submits=2, waits=1)
 
 
 def lives(
@@ -390,14 +318,10 @@ def lives(
     """Any life of that many steps or up to three times as many; it ends with a long wait."""
     return st.builds(
         Life,
-        hosts=st.integers(1, 6),
+        hosts=st.sampled_from((4, 3, 2, 1, 5)),
         far=st.sampled_from((0, 0, 1)),
         block=st.integers(1, 3),
         tree=trees(has_caps=has_caps),
         policies=st.tuples(policy or policies(), policy or policies()),
-        steps=st.lists(steps, min_size=least, max_size=3 * least).map(lambda some: (*some, Wait(12 * HOUR))),
+        steps=st.lists(steps, min_size=least, max_size=3 * least).map(lambda some: (*some, Wait(4 * HOUR))),
     )
-
-
-def _fields(devices: object) -> dict[str, object]:
-    return {name: getattr(devices, name) for name in devices.__struct_fields__}  # type: ignore[attr-defined] # a struct

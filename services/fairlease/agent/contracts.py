@@ -39,6 +39,18 @@ class _Body(msgspec.Struct, frozen=True):
     spec: Command
 
 
+class _Beyond(msgspec.Struct, frozen=True):
+    """What a contract may ask for that plain processes cannot give: better no start than another one than agreed."""
+
+    image: str = ""
+    secrets: dict[str, str] = {}
+    source: dict[str, str] = {}
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    spec: _Beyond
+
+
 async def fetch(last: Last, digest: str, patience_s: float = PATIENCE_S) -> Command:
     """The command under this digest. Waits as long as the bus is away; ContractRefused for what cannot become right."""
     loop = asyncio.get_running_loop()
@@ -63,6 +75,10 @@ def read(data: bytes, digest: str) -> Command:
     if found != digest:
         raise ContractRefused(f"the contract body has digest {found}, the grant names {digest[:64]}")
     try:
+        asked = msgspec.json.decode(data, type=_Asked).spec
+        missing = [name for name in ("image", "secrets", "source") if getattr(asked, name)]
+        if missing:
+            raise ContractRefused(f"the contract asks for {' and '.join(missing)}, which this agent cannot give")
         command = msgspec.json.decode(data, type=_Body).spec
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ContractRefused(f"the contract body cannot be read: {error}") from error

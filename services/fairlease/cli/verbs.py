@@ -10,12 +10,16 @@ from typing import Final
 
 from fairlease.cli.parser import (
     Parser,
+    account,
+    after,
     answer_options,
+    array,
     grid,
     identity_options,
     job,
     length,
     length_ms,
+    memory,
     name,
     output_options,
     pair,
@@ -108,6 +112,44 @@ def _add_terms(leaf: Parser) -> None:
     terms.add_argument("--grace", type=length, metavar="LENGTH", help="time between the notice and the kill (30s)")
     terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
     terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
+    _add_host_terms(leaf)
+    _add_more_terms(leaf)
+
+
+def _add_host_terms(leaf: Parser) -> None:
+    """What the hosts of a gang must have and be, as options."""
+    asks = leaf.add_argument_group("hosts", "what each host of the gang must have and be")
+    asks.add_argument("--cpu-per-host", type=positive, metavar="N", help="cores on each host (the GPUs' part of it)")
+    asks.add_argument("--memory-per-host", type=memory, metavar="SIZE", help="for example 512Gi (the GPUs' part of it)")
+    asks.add_argument("--disk-per-host", type=memory, metavar="SIZE", help="for example 2Ti (the GPUs' part of it)")
+    asks.add_argument("--gpu-model", action="append", metavar="TEXT", help="a GPU model that will do; repeatable")
+    asks.add_argument("--min-gpu-memory", type=memory, metavar="SIZE", help="memory of one GPU, for example 80Gi")
+    asks.add_argument("--host-label", type=pair, action="append", metavar="K=V", help="a label of the host; repeatable")
+    asks.add_argument("--same-block", action="store_true", default=None, help="all hosts in one topology block")
+
+
+def _add_more_terms(leaf: Parser) -> None:
+    """How a job saves itself, what it waits for, and what it runs, as options."""
+    more = leaf.add_argument_group("more of the contract")
+    more.add_argument("--checkpoint-uri", metavar="URI", help="where checkpoints go: s3, gs, az, or store:NAME/PATH")
+    more.add_argument("--checkpoint-interval", type=length, metavar="LENGTH", help="how often the job saves itself")
+    more.add_argument(
+        "--checkpoint-signal", choices=("TERM", "USR1", "USR2", "none"), help="what tells it to save itself (TERM)"
+    )
+    more.add_argument("--array", type=array, metavar="N[%M]", help="N like jobs with an index, M at a time")
+    more.add_argument(
+        "--after", type=after, action="append", metavar="JOB[:any]", help="a job or array to wait for; repeatable"
+    )
+    more.add_argument("--evaluation", type=name, metavar="NAME", help="the evaluation that the job belongs to")
+    more.add_argument("--label", type=pair, action="append", metavar="K=V", help="a label of the job; repeatable")
+    more.add_argument("--image", metavar="IMAGE", help="container image; then the command may be left out")
+    more.add_argument(
+        "--secret", type=pair, action="append", metavar="K=secret:NAME", help="a secret by its name; repeatable"
+    )
+    more.add_argument("--source-repo", metavar="URL", help="repository of the code, with --source-commit")
+    more.add_argument("--source-commit", metavar="SHA", help="whole commit id of the code")
+    more.add_argument("--source-bundle", metavar="DIGEST", help="the code as a bundle, sha256:…")
+    more.add_argument("--start-limit", type=length, metavar="LENGTH", help="how long the gang may take to start (10m)")
 
 
 def _past(leaf: Parser) -> None:
@@ -151,7 +193,7 @@ def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
 
 
 def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
-    words = _branch(verbs, "job", "one job: show, logs, cancel")
+    words = _branch(verbs, "job", "one job: show, logs, cancel, hold, release")
     show = _leaf(words, "show", _QUESTIONS, parents, about="a job, its contract and its attempts")
     show.set_defaults(question="job")
     show.add_argument("job", type=job, metavar="JOB")
@@ -163,6 +205,13 @@ def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     cancel = _leaf(words, "cancel", _WISHES, [*parents, answer_options()], about="end a job, by its grace if it runs")
     cancel.set_defaults(wish="cancel-job")
     cancel.add_argument("job", type=job, metavar="JOB")
+    hold = _leaf(words, "hold", _WISHES, [*parents, answer_options()], about="keep a waiting job from competing")
+    hold.set_defaults(wish="hold-job")
+    hold.add_argument("job", type=job, metavar="JOB")
+    hold.add_argument("--reason", default="", metavar="TEXT", help="kept in the log with the hold")
+    release = _leaf(words, "release", _WISHES, [*parents, answer_options()], about="let a held job compete again")
+    release.set_defaults(wish="release-job")
+    release.add_argument("job", type=job, metavar="JOB")
 
 
 def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
@@ -175,7 +224,7 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     back = _leaf(hosts, "return", _WISHES, asking, about="take back one's own hold on a host")
     back.set_defaults(wish="return-host")
     back.add_argument("host", type=name, metavar="HOST")
-    budgets = _branch(verbs, "budget", "the budget tree: show, set")
+    budgets = _branch(verbs, "budget", "the budget tree: show, set, member")
     show = _leaf(budgets, "show", _QUESTIONS, parents, about="one budget and what is below it, or all")
     show.set_defaults(question="shares")
     show.add_argument("budget", nargs="?", type=name, metavar="NAME")
@@ -192,6 +241,11 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     change.add_argument(
         "--burst-permille", type=whole, metavar="N", help="GPUs held while others wait, of the entitled; 0: no cap"
     )
+    member = _leaf(budgets, "member", _WISHES, asking, about="let an account submit in a budget, lead it, or neither")
+    member.set_defaults(wish="change-member")
+    member.add_argument("budget", type=name, metavar="NAME")
+    member.add_argument("member", type=account, metavar="ACCOUNT", help="an account, or '*' for everybody")
+    member.add_argument("--role", choices=("member", "lead", "none"), default="member", help="(member)")
 
 
 def _add_programs(verbs: "_Verbs[Parser]") -> None:

@@ -1,27 +1,28 @@
 """Admission: contracts become jobs, reports become a job's life (scope `intake`).
 
-Messages of one record are decided one after another on a *stage*: copies of the jobs they touch,
-evolved by the events so far, so that a second message sees what the first did. After the messages
-come the house duties that log time has made due: time-outs, ends of backoffs, stillborn attempts.
+Messages of one record are decided one after another on a *stage* (stage.py). After the messages
+come the house duties that log time and other jobs have made due: stillborn attempts, jobs that waited
+for others, time-outs, ends of backoffs. A record holds so many events; the next takes up the rest.
 """
 
 from fairlease.core import job as jobs
 from fairlease.core.budget import refuse_unreadable
-from fairlease.core.contract_rules import check, effective_request
 from fairlease.core.decision import Decision, decision_ms, is_owed
+from fairlease.core.dependency import Fate
+from fairlease.core.hold import cancel, hold, release
 from fairlease.core.job import Attempt, Job, Phase
+from fairlease.core.stage import Stage
+from fairlease.core.submission import submit
 from fairlease.core.world import NEVER_MS, World
 from fairlease_schemas import commands, reports
-from fairlease_schemas.envelope import Address, Answer, Event, Misshapen, Submitted, Unreadable
-from fairlease_schemas.ids import JobId, job_id, job_of
+from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
+from fairlease_schemas.ids import job_id, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
     AttemptStarted,
     CheckpointConfirmed,
-    CommandRefused,
     End,
-    JobAdmitted,
     JobCancelled,
     JobFailed,
     JobRefused,
@@ -29,46 +30,22 @@ from fairlease_schemas.job import (
     JobRequeued,
     JobSucceeded,
     JobTimedOut,
+    JobUnblocked,
     PartGone,
-    Problem,
 )
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
+from fairlease_schemas.reasons import Evidence, Reason
+
+MAX_ADMITTED_PER_RECORD = 200
+"""From here on no further message is answered: the next record goes on. One array may be as large."""
+
+MAX_EVENTS_PER_RECORD = 400
+"""From here on no duty is done any more in this record."""
 
 MAX_DUTIES_PER_RECORD = 200
 MAX_STEP = 10**15
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
-
-
-class Stage:
-    """The jobs as they stand after the events that this record has gathered so far."""
-
-    def __init__(self, world: World, policy: Policy, now_ms: int) -> None:
-        self.world = world
-        self.policy = policy
-        self.now_ms = now_ms
-        self.events: list[Event] = []
-        self.causes: set[Address] = set()
-        self._touched: dict[JobId, Job] = {}
-
-    def job(self, name: JobId) -> Job | None:
-        return self._touched.get(name) or self.world.jobs.get(name)
-
-    def admit(self, event: JobAdmitted) -> None:
-        address = Address(self.world.epoch, self.world.position + 1, len(self.events))
-        self._touched[event.job] = jobs.begin(event, address, self.now_ms)
-        self.events.append(event)
-
-    def emit(self, job: Job, event: jobs.JobEvent) -> Job:
-        """Record the event and stage what it makes of the job."""
-        self.events.append(event)
-        if job.id in self.world.jobs:
-            self.causes.add(job.admitted)
-            if job.live is not None:
-                self.causes.add(job.live.token)
-        changed = self._touched[job.id] = jobs.evolve(job, event, self.now_ms)
-        return changed
 
 
 def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
@@ -77,8 +54,13 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         return None
     now_ms = decision_ms(world, answers)
     stage = Stage(world, world.policy, now_ms)
+    answered = 0
     for answer in answers:
+        if stage.admitted >= MAX_ADMITTED_PER_RECORD:
+            break
         _answer(stage, answer)
+        answered += 1
+    answers = answers[:answered]
     _duties(stage)
     if not stage.events and not any(map(is_owed, answers)):
         return None
@@ -100,7 +82,7 @@ def due_ms(world: World) -> int | None:
 def _answer(stage: Stage, answer: Answer) -> None:
     match answer.said:
         case Submitted():
-            _submit(stage, answer, answer.said)
+            submit(stage, answer, answer.said)
         case Misshapen():
             said = answer.said
             name = job_id(answer.who, said.budget, said.request_id)
@@ -108,7 +90,11 @@ def _answer(stage: Stage, answer: Answer) -> None:
         case Unreadable():
             stage.events.append(refuse_unreadable(answer, answer.said))
         case commands.CancelJob():
-            _cancel(stage, answer, answer.said)
+            cancel(stage, answer, answer.said)
+        case commands.HoldJob():
+            hold(stage, answer, answer.said)
+        case commands.ReleaseJob():
+            release(stage, answer, answer.said)
         case reports.RunStarted():
             _started(stage, answer.who, answer.said)
         case reports.CheckpointDone():
@@ -117,57 +103,6 @@ def _answer(stage: Stage, answer: Answer) -> None:
             _gone(stage, answer.who, answer.said)
         case _:
             pass
-
-
-def _submit(stage: Stage, answer: Answer, said: Submitted) -> None:
-    name = job_id(answer.who, said.budget, said.request_id)
-    known = stage.job(name)
-    if known is not None:
-        if known.digest != said.digest:
-            problem = Problem(
-                field="request_id",
-                rule="1.14",
-                value=f"body {said.digest[:12]}",
-                limit=f"body {known.digest[:12]}, as first submitted",
-                way_out="use a new request id, or submit the first body again",
-            )
-            stage.events.append(JobRefused(job=name, account=answer.who, seq=answer.seq, problems=(problem,)))
-        return
-    stage.causes.add(stage.world.policy_address)
-    request = effective_request(stage.world, stage.policy, said.request)
-    problems, advice = check(stage.world, stage.policy, said.budget, request)
-    if problems:
-        stage.events.append(JobRefused(job=name, account=answer.who, seq=answer.seq, problems=problems))
-        return
-    stage.admit(
-        JobAdmitted(
-            job=name,
-            account=answer.who,
-            budget=said.budget,
-            request_id=said.request_id,
-            digest=said.digest,
-            request=request,
-            advice=advice,
-        )
-    )
-
-
-def _cancel(stage: Stage, answer: Answer, said: commands.CancelJob) -> None:
-    job = stage.job(said.job)
-    if job is None or job.account != answer.who:
-        problem = Problem(
-            field="job", rule="1.1", value=said.job[:80], limit="a job of this account", way_out="see `fairlease queue`"
-        )
-        stage.events.append(CommandRefused(account=answer.who, verb="cancel-job", seq=answer.seq, problems=(problem,)))
-        return
-    if job.is_terminal:
-        return
-    attempt = job.live
-    if attempt is None:
-        _end_backoff(stage, job)
-        stage.emit(job, JobCancelled(job=job.id, account=answer.who))
-    elif attempt.ending is not End.CANCELLED:
-        stage.emit(job, AttemptEnding(attempt=attempt.id, end=End.CANCELLED, grace_ms=job.request.grace_ms))
 
 
 def _reported(stage: Stage, host: str, attempt_id: str, token: str) -> tuple[Job, Attempt] | None:
@@ -237,28 +172,25 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> None:
     terminal = _terminal(stage.policy, job, end, exit_code, attempt)
     stage.emit(job, terminal)
     if isinstance(terminal, JobRequeued) and terminal.backoff_ms:
-        evidence = Evidence(for_ms=terminal.backoff_ms)
-        stage.events.append(ReasonBegan(subject=job.id, code=Reason.RETRY_BACKOFF, evidence=evidence))
-
-
-def _end_backoff(stage: Stage, job: Job) -> None:
-    """The job no longer waits for its backoff, if it did."""
-    if job.phase is Phase.BACKOFF:
-        stage.events.append(ReasonEnded(subject=job.id, code=Reason.RETRY_BACKOFF))
+        stage.begin_reason(job.id, Reason.RETRY_BACKOFF, Evidence(for_ms=terminal.backoff_ms))
 
 
 def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt: Attempt) -> jobs.JobEvent:
-    """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was."""
+    """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was.
+
+    What the job did not do itself never counts as a retry: a preemption or drain, and a host's fault, also
+    when the process fails while it is being stopped for one.
+    """
     if end is End.SUCCEEDED:
         return JobSucceeded(job=job.id)
     if attempt.ending is End.CANCELLED:
-        return JobCancelled(job=job.id, account=job.account)
-    if end is End.PREEMPTED:
+        return JobCancelled(job=job.id, account=attempt.stopped_by or job.account)
+    if end in (End.PREEMPTED, End.FAULT):
         return JobRequeued(job=job.id, end=end)
     if end is End.TIMED_OUT:
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
-    if attempt.ending is End.PREEMPTED:
-        return JobRequeued(job=job.id, end=End.PREEMPTED)
+    if attempt.ending in (End.PREEMPTED, End.FAULT):
+        return JobRequeued(job=job.id, end=attempt.ending)
     if end is not End.START_FAILED and job.retries < job.request.max_retries:
         doubled_ms = policy.retry_backoff_ms << min(job.retries, 30)
         backoff_ms = min(doubled_ms, policy.retry_backoff_cap_ms)
@@ -267,18 +199,39 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
 
 
 def _duties(stage: Stage) -> None:
-    """What log time has made due: stillborn attempts, then time-outs and ends of backoffs."""
+    """What time and other jobs have made due: stillborn attempts, waits for other jobs, time-outs and backoffs."""
     for attempt_id, name in list(stage.world.stillborn.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id:
             stage.emit(job, AttemptEnded(attempt=attempt_id, end=End.CANCELLED))
+    ready = sorted(stage.world.dependents.ready, key=lambda name: stage.world.jobs[name].admitted)
+    for name in ready[:MAX_DUTIES_PER_RECORD]:
+        if len(stage.events) < MAX_EVENTS_PER_RECORD:
+            _unblock(stage, stage.job(name))
     for name in stage.world.dues_until(stage.now_ms)[:MAX_DUTIES_PER_RECORD]:
-        job = stage.job(name)
-        if job is None:
-            continue
-        if job.phase is Phase.BACKOFF:
-            if job.backoff_until_ms <= stage.now_ms:  # it may have begun in this record, where its time-out was due
-                _end_backoff(stage, job)
-                stage.emit(job, JobReleased(job=job.id))
-        elif job.live is not None and job.live.ending is None:
-            stage.emit(job, AttemptEnding(attempt=job.live.id, end=End.TIMED_OUT, grace_ms=job.request.grace_ms))
+        if len(stage.events) < MAX_EVENTS_PER_RECORD:
+            _due(stage, stage.job(name))
+
+
+def _unblock(stage: Stage, job: Job | None) -> None:
+    """The job competes from now on, or is over when what it waits for cannot come any more (1.11)."""
+    if job is None or job.phase is not Phase.DEPENDENT:
+        return
+    fate, cause = stage.waits_for(job)
+    if fate is Fate.DOOMED:
+        stage.doom(job, cause)
+    elif fate is Fate.MET:
+        stage.end_reason(job)
+        stage.emit(job, JobUnblocked(job=job.id))
+
+
+def _due(stage: Stage, job: Job | None) -> None:
+    """A backoff is over, or an attempt has reached its wall limit."""
+    if job is None:
+        return
+    if job.phase is Phase.BACKOFF:
+        if job.backoff_until_ms <= stage.now_ms:  # it may have begun in this record, where its time-out was due
+            stage.end_reason(job)
+            stage.emit(job, JobReleased(job=job.id))
+    elif job.live is not None and job.live.ending is None and not job.live.is_stillborn:
+        stage.emit(job, AttemptEnding(attempt=job.live.id, end=End.TIMED_OUT, grace_ms=job.request.grace_ms))

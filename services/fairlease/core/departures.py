@@ -39,8 +39,12 @@ def protected_until_ms(policy: Policy, job: Job, attempt: Attempt) -> int:
 
 
 def protected_for_ms(policy: Policy, job: Job, now_ms: int) -> int:
-    """How long an attempt granted now would be protected: its window, or the rest of an exemption."""
-    return max(job.request.min_runtime_ms, exempt_until_ms(policy, job) - now_ms)
+    """How long an attempt granted now runs before it is asked to leave: its window, or the rest of an exemption.
+
+    At least a millisecond: idle work that was told to leave for a promise could else come back at that instant,
+    to be told again, for ever (5.6).
+    """
+    return max(1, job.request.min_runtime_ms, exempt_until_ms(policy, job) - now_ms)
 
 
 def departure(policy: Policy, job: Job, attempt: Attempt, now_ms: int) -> Departure:

@@ -16,7 +16,7 @@ from fairlease_schemas.explain import Counterfactual, PlannedEviction, PlanView,
 from fairlease_schemas.ids import JobId
 from fairlease_schemas.job import Advice, Problem
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.reasons import Evidence
+from fairlease_schemas.reasons import Evidence, Reason
 from fairlease_schemas.units import MINUTE_MS, format_length
 
 LANGUAGES = ("en", "zh")
@@ -106,15 +106,15 @@ def _counterfactuals(world: World, job: Job) -> tuple[Counterfactual, ...]:
     if job.phase is not Phase.WAITING or policy is None:
         return ()
     outlooks = Outlooks(world, policy)
-    present = outlooks.best(job)
+    present_ms = _start_ms(world, job, outlooks.best(job))
     found = []
     for field, values in _smaller(policy, job):
         best: tuple[int, int] | None = None
         for value in values:
             outlook = outlooks.best(replace(job, request=replace(job.request, **{field: value})))
-            if outlook is None or not _is_sooner(outlook, present):
+            start_ms = outlook.start_by_ms if outlook is not None else None
+            if outlook is None or start_ms is None or (present_ms is not None and start_ms >= present_ms):
                 continue
-            start_ms = outlook.start_by_ms or world.log_time_ms
             if best is None or start_ms < best[0]:
                 best = (start_ms, value)
             if outlook.when == NOW:
@@ -138,10 +138,14 @@ def _smaller(policy: Policy, job: Job) -> list[tuple[str, list[int]]]:
     return [("gpus_per_host", gpus), ("hosts", list(dict.fromkeys(hosts))), ("min_runtime_ms", windows)]
 
 
-def _is_sooner(outlook: Outlook, present: Outlook | None) -> bool:
-    if outlook.start_by_ms is None:
-        return False
-    return present is None or present.start_by_ms is None or outlook.start_by_ms < present.start_by_ms
+def _start_ms(world: World, job: Job, outlook: Outlook | None) -> int | None:
+    """When the job will have started as things are: by its outlook, or by its promise where that is sooner."""
+    promise = world.promises.get(job.id)
+    starts_ms = [
+        outlook.start_by_ms if outlook is not None else None,
+        promise.start_ms if promise is not None else None,
+    ]
+    return min((start_ms for start_ms in starts_ms if start_ms is not None), default=None)
 
 
 def _text(  # noqa: PLR0917 - a sentence of everything the answer holds
@@ -155,7 +159,7 @@ def _text(  # noqa: PLR0917 - a sentence of everything the answer holds
 ) -> str:
     now_ms = world.log_time_ms
     sentences = [STATES[str(job.phase)][lang].format(**_names(job))]
-    sentences += [REASONS[reason.code][lang].format(**_written(reason.evidence)) for reason in reasons]
+    sentences += [REASONS[reason.code][lang].format(**_written(_left(reason, now_ms))) for reason in reasons]
     if job.phase is Phase.WAITING and not reasons:
         sentences.append(TAILS["unknown"][lang])
     if start_by_ms is not None:
@@ -182,6 +186,13 @@ def _names(job: Job) -> dict[str, str]:
         "end": str(job.end or ""),
         "exit_code": "-" if job.exit_code is None else str(job.exit_code),
     }
+
+
+def _left(reason: WhyReason, now_ms: int) -> dict[str, int | str]:
+    """The evidence with what is left of its length by now; a backoff is told from the failure on."""
+    if reason.until_ms is None or reason.code == Reason.RETRY_BACKOFF:
+        return reason.evidence
+    return reason.evidence | {"for_ms": max(0, reason.until_ms - now_ms)}
 
 
 def _written(evidence: dict[str, int | str]) -> dict[str, str]:

@@ -291,10 +291,7 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
 
 def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
     """The job competes again, or waits on for what the event says."""
-    if event.is_blocked:
-        phase = Phase.DEPENDENT
-    else:
-        phase = Phase.BACKOFF if event.backoff_ms else Phase.WAITING
+    phase = Phase.DEPENDENT if event.is_blocked else Phase.BACKOFF if event.backoff_ms else Phase.WAITING
     until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
     return replace(job, phase=phase, held_by="", backoff_until_ms=until_ms, waiting_since_ms=at_ms)
 

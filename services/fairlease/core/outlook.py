@@ -65,7 +65,8 @@ class Outlooks:
         parts = room.find(shape, job.id, needs_ms)
         if parts is not None:
             return Outlook(when=NOW, pool=pool, start_by_ms=now_ms, hosts=tuple(part.host for part in parts))
-        permit = permit_now(policy, scales, job)
+        owed = [o for o in (self._world.promises.get(job.id), self._world.reservations.get(job.id)) if o is not None]
+        permit = permit_now(policy, scales, job, is_counted=any(o.pool == pool for o in owed))
         tenants = verdicts.occupancy
         plan = plan_now(tenants, room, shape, permit) if permit.may_evict_idle else None
         code = verdicts.code(shape, job.id, permit)
@@ -97,20 +98,20 @@ class Outlooks:
         return self._pools[pool]
 
 
-def permit_now(policy: Policy, scales: Scales, job: Job) -> Permit:
-    """The licence that a rank would give the job now."""
+def permit_now(policy: Policy, scales: Scales, job: Job, *, is_counted: bool) -> Permit:
+    """The licence that a rank would give the job now; its window is new unless it `is_counted` as promised."""
     if job.is_idle_work:
         licence = Licence.IDLE
     elif job.request.lane:
         licence = Licence.DEBUG
     else:
-        node = scales.nodes.get(job.budget)
-        licence = Licence.UNDER_SHARE if node is not None and node.is_under else Licence.OVER_SHARE
+        is_under = any(node.is_under for node in scales.path(job.budget))
+        licence = Licence.UNDER_SHARE if is_under else Licence.OVER_SHARE
     return Permit(
         scales,
         job.budget,
         licence,
-        window_gpu_ms=job.gpus * job.request.min_runtime_ms,
+        window_gpu_ms=0 if is_counted else job.gpus * job.request.min_runtime_ms,
         margin_permille=policy.margin_permille,
     )
 

@@ -18,7 +18,7 @@ def plan(world: World, account: AccountId, budget: BudgetId, asked: Request) -> 
     if policy is None:
         return explain.plan(world, _job(account, budget, asked), (), ())
     request = effective_request(world, policy, asked)
-    problems, advice = check(world, policy, budget, request)
+    problems, advice = check(world, policy, account, budget, request, world.log_time_ms)
     return explain.plan(world, _job(account, budget, request), problems, advice)
 
 

@@ -14,6 +14,8 @@ Words = dict[str, str]
 STATES: Final[dict[str, Words]] = {
     "waiting": {"en": "{job} waits in budget {budget}", "zh": "{job} 在预算 {budget} 中等待"},
     "backoff": {"en": "{job} waits after a failure before its next try", "zh": "{job} 失败后等待重试"},
+    "dependent": {"en": "{job} waits for other jobs first", "zh": "{job} 等待其他任务先完成"},
+    "held": {"en": "{job} is held and does not compete", "zh": "{job} 已被挂起,不参与调度"},
     "granted": {"en": "{job} has its GPUs on {hosts} and is starting", "zh": "{job} 已获得 {hosts} 上的 GPU,正在启动"},
     "running": {"en": "{job} runs on {hosts}", "zh": "{job} 正在 {hosts} 上运行"},
     "stopping": {"en": "{job} is stopping on {hosts} ({ending})", "zh": "{job} 正在 {hosts} 上停止({ending})"},
@@ -50,8 +52,8 @@ REASONS: Final[dict[str, Words]] = {
         "zh": "{pool} 池中所需的 {needed_gpus} 块 GPU 上的任务仍在保护窗口内,最长 {for_ms}",
     },
     Reason.RESERVATION: {
-        "en": "hosts of pool {pool} are kept for {claim} ({reserved_hosts} in all)",
-        "zh": "{pool} 池的主机保留给 {claim}(共 {reserved_hosts} 台)",
+        "en": "hosts of pool {pool} are kept for {claim}, for {for_ms} at most ({reserved_hosts} in all)",
+        "zh": "{pool} 池的主机保留给 {claim},最长 {for_ms}(共 {reserved_hosts} 台)",
     },
     Reason.HOST_MAINTENANCE: {
         "en": "hosts of pool {pool} with {held_gpus} GPUs take no new work",

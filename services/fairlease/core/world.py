@@ -16,6 +16,7 @@ import msgspec
 from fairlease.core import host as facts
 from fairlease.core import job as lives
 from fairlease.core.budget import Piece, Tree, Uncharged, node_of, owed
+from fairlease.core.dependency import Dependents
 from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
@@ -135,6 +136,7 @@ class World:
         self._s = state if state is not None else State()
         self.fleet = Fleet(self._s.hosts, self._s.schedulable)
         self.line = Line()
+        self.dependents = Dependents(self._s.jobs)
         self.live: dict[AttemptId, JobId] = {}
         self.stillborn: dict[AttemptId, JobId] = {}
         self.lane: dict[AttemptId, int] = {}
@@ -287,10 +289,10 @@ class World:
 
     def dues_until(self, now_ms: int) -> list[JobId]:
         """Jobs with a time-out or the end of a backoff at or before `now_ms`, by due time then id."""
-        due = sorted(entry for entry in self._dues if entry[0] <= now_ms) if self.nextlives.due_ms() <= now_ms else []
+        due = sorted(entry for entry in self._dues if entry[0] <= now_ms) if self.next_due_ms() <= now_ms else []
         return list(dict.fromkeys(job for due_ms, job in due if self._is_due(due_ms, job)))
 
-    def nextlives.due_ms(self) -> int:
+    def next_due_ms(self) -> int:
         """The earliest such instant; beyond all log time when there is none."""
         while self._dues and not self._is_due(*self._dues[0]):
             heappop(self._dues)
@@ -359,8 +361,10 @@ class World:
 
     def _job_admitted(self, event: job_events.JobAdmitted, address: Address, now_ms: int) -> None:
         job = self._s.jobs[event.job] = lives.begin(event, address, now_ms)
-        self.line.add(job)
-        self._news()
+        self.dependents.admitted(job)
+        if job.phase is lives.Phase.WAITING:
+            self.line.add(job)
+            self._news()
 
     def _job_changed(self, event: Any, now_ms: int) -> None:  # noqa: ANN401 - the remaining job events, by their id fields
         job = self._s.jobs.get(event.job if hasattr(event, "job") else job_of(event.attempt))
@@ -369,6 +373,7 @@ class World:
         changed = lives.evolve(job, event, now_ms)
         self._s.jobs[job.id] = changed
         if changed.phase is not job.phase:
+            self.dependents.changed(changed)
             if job.phase is lives.Phase.WAITING:
                 self.line.remove(job)
                 self._news()
@@ -480,8 +485,12 @@ class World:
         self._s.uncharged.pop(event.attempt, None)
         lump = event.surcharge_gpu_ms - event.credit_gpu_ms
         if lump:
+            # At the attempt's end, however late the ledger writes, so that it leaves the lookback with the attempt.
             lumps = self._s.lumps.setdefault(f"{event.budget}/{event.pool}", Lumps())
-            lumps.add(now_ms, lump, forget_before_ms=self._forget_before_ms())
+            job = self._s.jobs.get(job_of(event.attempt))
+            ends_ms = [attempt.ended_ms for attempt in job.attempts if attempt.id == event.attempt] if job else []
+            at_ms = max(ends_ms[-1] if ends_ms else now_ms, lumps.times_ms[-1] if lumps.times_ms else 0)
+            lumps.add(at_ms, lump, forget_before_ms=self._forget_before_ms())
 
     def _policy_changed(self, event: PolicyChanged, address: Address, _now_ms: int) -> None:
         self._s.policy_name = event.name
@@ -561,12 +570,15 @@ class World:
         self._news()
 
     def _use_promise(self, job: JobId, now_ms: int) -> None:
-        """A grant uses the job's promise up: kept when it came by the time promised."""
+        """A grant uses the job's promise up: kept when it came by the time promised, void after an outage (6.4)."""
         promise = self._s.promises.pop(job, None)
         if promise is not None:
-            book = self._s.promise_book
-            book.kept += now_ms <= promise.start_ms
-            book.broken += now_ms > promise.start_ms
+            book, policy = self._s.promise_book, self._s.policy
+            is_late = now_ms > promise.start_ms
+            has_outage = self._s.closed_ms < promise.start_ms - (policy.stop_margin_ms if policy else 0)
+            book.kept += not is_late
+            book.voided += is_late and has_outage
+            book.broken += is_late and not has_outage
 
 
 NEVER_MS = 1 << 62
@@ -575,4 +587,3 @@ NEVER_MS = 1 << 62
 def _index_order(job: lives.Job) -> Address:
     """The order in which a fold fills its indexes: live attempts by their grants."""
     return job.live.token if job.live is not None else job.admitted
-

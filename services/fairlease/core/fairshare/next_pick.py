@@ -92,7 +92,9 @@ class Picker:
         elif any(root.candidates for root in self.scales.roots):
             leaf = self._least()
             self._at = self._leaves[leaf.name]
-            licence = Licence.UNDER_SHARE if leaf.is_under else Licence.OVER_SHARE
+            # Below 1 at any level: the level that counts is the victim's business (3.6).
+            is_under = any(node.is_under for node in self.scales.path(leaf.name))
+            licence = Licence.UNDER_SHARE if is_under else Licence.OVER_SHARE
         elif self._idle:
             self._at, licence = self._idle, Licence.IDLE
         else:

@@ -6,8 +6,8 @@ ends in the host id. Hosts with a hold, and hosts kept for someone else, have no
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable
-from copy import copy
 
 import msgspec
 
@@ -48,11 +48,12 @@ class Room:
         self._by_free: dict[int, list[HostId]] = {}
         self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
-        self._reserved: set[JobId] = set()
+        self._closed: dict[JobId, int] = {}
+        self._reserved: dict[JobId, int] = {}
         self._keeping: dict[JobId, tuple[HostId, ...]] = {}
         for reservation in world.reservations.values():
             if reservation.pool == pool and now_ms < reservation.expires_ms:
-                self._reserved.add(reservation.job)
+                self._reserved[reservation.job] = reservation.expires_ms
                 self._keeping[reservation.job] = reservation.hosts
                 for name in reservation.hosts:
                     self._kept[name] = reservation.job
@@ -106,13 +107,18 @@ class Room:
             self.free[part.host] = [index for index in self.free[part.host] if index not in taken]
             self._list(part.host)
 
-    def close(self, hosts: Iterable[HostId], claim: JobId) -> None:
-        """Nobody gets anything on these hosts for the rest of this step: a better pick claims them."""
+    def close(self, hosts: Iterable[HostId], claim: JobId, until_ms: int = 0) -> None:
+        """Nobody gets anything on these hosts for the rest of this step: a better pick claims them until then."""
         self._verdicts.clear()
         self.version += 1
         for host in hosts:
             self._unlist(host)
             self._kept[host] = claim
+        self._closed[claim] = until_ms
+
+    def can_take(self, shape: Shape) -> bool:
+        """Whether the hosts without a hold could take the gang, were they empty (2.10)."""
+        return sum(takes(self.size[host], shape) for host in self.free) >= shape.hosts
 
     def is_open(self, host: HostId) -> bool:
         """Whether anybody may be placed there at any length: no hold, not kept, not promised, not closed."""
@@ -125,9 +131,10 @@ class Room:
 
     def only(self, hosts: Iterable[HostId]) -> "Room":
         """A view of these hosts alone, all of them open, for a claim whose hosts they are."""
-        view = copy(self)
+        view = object.__new__(Room)
+        view.__dict__.update(self.__dict__)
         view.free = {host: self.free[host] for host in hosts if host in self.free}
-        view._kept, view._promised = {}, {}  # noqa: SLF001 - another room, the same class
+        view._kept, view._promised = {}, {}
         return view
 
     def verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
@@ -140,7 +147,7 @@ class Room:
         return found
 
     def _verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
-        fitting = [h for h, size in self.size.items() if _takes(size, shape)]
+        fitting = [h for h, size in self.size.items() if takes(size, shape)]
         open_free = [len(self.free[h]) for h in self.free if self.is_open(h)]
         whole = sum(1 for h in self.free if self.is_open(h) and len(self.free[h]) == self.size[h])
         evidence = Evidence(
@@ -158,7 +165,8 @@ class Room:
         if len([h for h in fitting if h not in self.held_out]) < shape.hosts:
             return (Reason.HOST_FAULT if self.has_faults else Reason.HOST_MAINTENANCE), evidence
         if job in self._reserved:
-            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job)
+            for_ms = self._reserved[job] - self.now_ms
+            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job, for_ms=for_ms)
         if self._with_all_open(shape):
             return Reason.RESERVATION, self.kept_for(evidence)
         return (Reason.FRAGMENTATION if sum(open_free) >= shape.gpus else Reason.CAPACITY), evidence
@@ -203,9 +211,16 @@ class Room:
 
     def _fullest(self, gpus: int) -> HostId | None:
         for free in sorted(self._by_free):
-            if free >= gpus and self._by_free[free]:
-                return self._by_free[free][0]
+            if free >= gpus and (listed := self._by_free[free]):
+                begun = next((host for host in listed if self.size[host] != free), None)
+                return begun or self._of_smallest_block(listed)
         return None
+
+    def _of_smallest_block(self, empty: list[HostId]) -> HostId:
+        """The first of these hosts in the block that has fewest of them: larger blocks stay whole for gangs (4.3)."""
+        counts = Counter(map(self.block.__getitem__, empty))
+        smallest = min((count, name) for name, count in counts.items())[1]
+        return next(host for host in empty if self.block[host] == smallest)
 
     def _whole_hosts(self, gpus: int) -> list[HostId]:
         return [h for h in self._by_free.get(gpus, ()) if self.size[h] == gpus]
@@ -221,12 +236,11 @@ class Room:
         return len(able if shape.hosts == 1 else [h for h in able if self._is_whole(h, shape)]) >= shape.hosts
 
     def kept_for(self, evidence: Evidence) -> Evidence:
-        """The evidence with the one that comes first of those the hosts are kept for, and for how long."""
-        promises = sorted({p.job: p for p in self._promised.values()}.values(), key=lambda p: (p.start_ms, p.job))
-        if promises:
-            for_ms = max(0, promises[0].start_ms - self.now_ms)
-            return msgspec.structs.replace(evidence, claim=promises[0].job, for_ms=for_ms)
-        return msgspec.structs.replace(evidence, claim=min(self._kept.values(), default=""))
+        """The evidence with the one that comes first of those the hosts are kept for, and for how long at most."""
+        ends = {(promise.start_ms, promise.job) for promise in self._promised.values()}
+        ends |= {(self._reserved.get(claim) or self._closed.get(claim, 0), claim) for claim in self._kept.values()}
+        until_ms, claim = min(ends, default=(0, ""))
+        return msgspec.structs.replace(evidence, claim=claim, for_ms=max(0, until_ms - self.now_ms))
 
     def _list(self, host: HostId) -> None:
         if self.is_open(host):
@@ -239,7 +253,7 @@ class Room:
             del listed[at]
 
 
-def _takes(size: int, shape: Shape) -> bool:
+def takes(size: int, shape: Shape) -> bool:
     """Whether a host of `size` GPUs could take one host's part of the shape when empty."""
     return size >= shape.gpus_per_host if shape.hosts == 1 else size == shape.gpus_per_host
 
@@ -248,7 +262,7 @@ def is_feasible(world: World, pool: PoolId, shape: Shape) -> bool:
     """Whether the pool's registered hosts could take the gang if they were empty and had no hold (1.3)."""
     able = 0
     for host in world.fleet.in_pool(pool):
-        able += _takes(host.gpus, shape)
+        able += takes(host.gpus, shape)
         if able >= shape.hosts:
             return True
     return False

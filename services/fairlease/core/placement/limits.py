@@ -7,6 +7,7 @@ import msgspec
 
 from fairlease.core.departures import protected_until_ms
 from fairlease.core.fairshare.next_pick import Pick
+from fairlease.core.placement.fit import Room, Shape
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence, PoolRank
 from fairlease_schemas.envelope import Address
@@ -49,7 +50,7 @@ class Lane:
 class Caps:
     """Caps of budget nodes in one pool. `is_idle` when no node has one, and then nothing is counted."""
 
-    def __init__(self, world: World, policy: Policy, rank: PoolRank, largest_host: int, now_ms: int) -> None:
+    def __init__(self, world: World, policy: Policy, rank: PoolRank, room: Room, largest_host: int) -> None:
         nodes = world.tree.nodes
         self._tree = world.tree
         self._pool = rank.pool
@@ -60,43 +61,46 @@ class Caps:
         if not self._capped:
             return
         self._entitled_milli = self._tree.split_all(rank.schedulable_gpus * 1000)
-        self._waiting = {of.budget for of in rank.leaves}
+        # Demand that the pool could not take even when empty moves nobody's share (2.10).
+        self._waiting = {of.budget for of in rank.leaves if room.can_take(Shape(of.hosts, of.gpus_per_host))}
         for name in world.live.values():
             job = world.jobs[name]
             attempt = job.live
             if attempt is not None and attempt.pool == rank.pool and not job.is_idle_work:
                 self._add(self._held, job.budget, attempt.gpus)
-                if protected_until_ms(policy, job, attempt) > now_ms:
+                if protected_until_ms(policy, job, attempt) > room.now_ms:
                     self._add(self._protected, job.budget, attempt.gpus)
         claims = {n: r.pool for n, r in world.reservations.items()} | {n: p.pool for n, p in world.promises.items()}
         for name, pool in claims.items():
             if pool == rank.pool and world.jobs[name].live is None:
-                self._add(self._protected, world.jobs[name].budget, world.jobs[name].gpus)
+                for counts in (self._protected, self._held):
+                    self._add(counts, world.jobs[name].budget, world.jobs[name].gpus)
 
     def refuses(self, pick: Pick, *, is_counted: bool) -> Refusal | None:
-        """The first cap above the pick, from the leaf up; a claim that `is_counted` protects nothing more."""
+        """The first cap above the pick, from the leaf up; a claim that `is_counted` adds nothing."""
         if not self._capped:
             return None
         gpus = pick.of.hosts * pick.of.gpus_per_host
+        more = 0 if is_counted else gpus
         for name in self._tree.path(pick.of.budget):
             node = self._capped.get(name)
             if node is None:
                 continue
-            protected = self._protected.get(name, 0) + (0 if is_counted else gpus)
+            protected = self._protected.get(name, 0) + more
             limit = self._limit(name, node.max_protected_permille)
             if node.max_protected_permille and protected > limit:
                 return Reason.PROTECTED_CAP, self._evidence(name, gpus, protected, limit)
-            held = self._held.get(name, 0) + gpus
+            held = self._held.get(name, 0) + more
             limit = self._limit(name, node.burst_permille)
             if node.burst_permille and held > limit and self._others_wait(name):
                 return Reason.BUDGET_CAP, self._evidence(name, gpus, held, limit)
         return None
 
     def granted(self, pick: Pick, *, is_counted: bool) -> None:
-        if self._capped:
-            gpus = pick.of.hosts * pick.of.gpus_per_host
-            self._add(self._held, pick.of.budget, gpus)
-            self._add(self._protected, pick.of.budget, 0 if is_counted else gpus)
+        """The pick got its GPUs, or a claim to them: in this step nobody gets beyond the caps together with it."""
+        if self._capped and not is_counted:
+            for counts in (self._protected, self._held):
+                self._add(counts, pick.of.budget, pick.of.hosts * pick.of.gpus_per_host)
 
     def _limit(self, name: BudgetId, permille: int) -> int:
         return max(self._least, self._entitled_milli.get(name, 0) * permille // 1_000_000)
@@ -131,9 +135,12 @@ class Savings:
         self._savers: list[Saver] = []
         for key, reason in world.reasons_of("placement").items():
             waiting = world.line.classes.get(key)
-            is_long = now_ms - reason.since_ms >= policy.saving_after_ms
-            if reason.code is Reason.WINDOW_OVERSHARE and reason.evidence.pool == pool and is_long and waiting:
-                admitted, job = waiting.head
+            if reason.code is not Reason.WINDOW_OVERSHARE or reason.evidence.pool != pool or waiting is None:
+                continue
+            admitted, job = waiting.head
+            # The reason is the class's, the wait the claim's: who came into the class later has not waited so long.
+            since_ms = max(reason.since_ms, world.jobs[job].waiting_since_ms)
+            if now_ms - since_ms >= policy.saving_after_ms:
                 self._savers.append(Saver(reason.evidence.level, key, job, admitted))
 
     def refuses(self, pick: Pick) -> Refusal | None:

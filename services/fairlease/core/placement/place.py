@@ -23,8 +23,9 @@ from fairlease.core.placement.limits import Caps, Lane, Savings
 from fairlease.core.placement.verdict import Verdicts
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import occupancy
+from fairlease.core.preemption.promise import is_sooner, soonest
 from fairlease.core.preemption.victims import Plan, Planner
-from fairlease.core.world import RANKED, World
+from fairlease.core.world import RANKED, Promise, Reservation, World
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, GangGranted, Licence, Part, PoolRank
 from fairlease_schemas.envelope import Answer, Event
 from fairlease_schemas.ids import BudgetId, JobId, PoolId, attempt_id
@@ -32,6 +33,7 @@ from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 
 PROMISABLE = frozenset((Reason.PROTECTED_WINDOWS, Reason.THRASH_BRAKE))
+MAX_PROOFS = 8
 Verdict = tuple[Reason, Callable[[], Evidence], PoolId]
 
 
@@ -97,9 +99,10 @@ class _PoolPlacement:
         self._picker = Picker(rank, *kept_first(world, rank.pool, now_ms))
         largest_host = max(self._room.size.values(), default=0)
         self._largest_host = largest_host
-        self._caps = Caps(world, policy, rank, largest_host, now_ms)
+        self._caps = Caps(world, policy, rank, self._room, largest_host)
         self._savings = Savings(world, policy, rank.pool, now_ms)
         self._promises_left = policy.promises_per_pool - sum(p.pool == rank.pool for p in world.promises.values())
+        self._proofs_left = MAX_PROOFS
 
     def run(self) -> None:
         placed = self._placed
@@ -126,17 +129,33 @@ class _PoolPlacement:
                 return
             self._grant(pick, job, parts)
 
+    def _commitment(self, job: JobId) -> Reservation | Promise | None:
+        """What the pool owes the claim: evictions are ordered for it, or a promise stands."""
+        world = self._world
+        for owed in (world.reservations.get(job), world.promises.get(job)):
+            if owed is not None and owed.pool == self._rank.pool:
+                return owed
+        return None
+
     def _is_counted(self, job: JobId) -> bool:
-        """Whether the claim's window is among the promised already: evictions ordered, or a promise stands."""
-        return job in self._world.reservations or job in self._world.promises
+        """Whether the claim's window is among the promised of this pool already (2.5)."""
+        return self._commitment(job) is not None
 
     def _refusal(self, pick: Pick) -> tuple[Reason, Evidence] | None:
-        """What keeps the pick from being tried at all."""
-        if pick.licence is Licence.DEBUG:
-            return self._lane.refuses(pick, self._rank, self._largest_host)
+        """What keeps the pick from being tried at all.
+
+        What is owed was within its limits when it was promised, and only a named event takes it back (6.4).
+        """
         if pick.licence is Licence.IDLE:
             return None
-        return self._caps.refuses(pick, is_counted=self._is_counted(pick.job)) or self._savings.refuses(pick)
+        if pick.licence is Licence.DEBUG:
+            refusal = self._lane.refuses(pick, self._rank, self._largest_host)
+            if refusal is not None:
+                return refusal
+        owed = self._commitment(pick.job)
+        if owed is not None and owed.made > self._world.tree_address:
+            return None
+        return self._caps.refuses(pick, is_counted=owed is not None) or self._savings.refuses(pick)
 
     def _grant(self, pick: Pick, job: Job, parts: tuple[Part, ...]) -> None:
         placed = self._placed
@@ -165,42 +184,70 @@ class _PoolPlacement:
     def _block(self, pick: Pick, shape: Shape) -> None:
         """The pick does not fit: say why, let it claim what it may evict now, or hand it on for a promise."""
         placed = self._placed
-        permit = permit_of(self._policy, self._picker, pick)
+        if any(known.job == pick.job for known in (*placed.claims, *placed.blocked)):
+            return  # from the lane or from another pool, and what was said of it there stands
+        permit = permit_of(self._policy, self._picker, pick, is_counted=self._is_counted(pick.job))
         claim = Claim(job=pick.job, pool=self._rank.pool, key=pick.of.key, licence=pick.licence)
-        is_known = any(known.job == pick.job for known in (*placed.claims, *placed.blocked))
-        is_claimant = pick.licence is not Licence.IDLE and not is_known and pick.job not in self._world.reservations
+        is_claimant = pick.licence is not Licence.IDLE and pick.job not in self._world.reservations
         may_claim = not placed.claims or pick.of.budget not in placed.leaves_with_claim
         plan = self._planner.plan(self._room, shape, permit) if is_claimant and may_claim else None
-        if plan is not None:
-            evidence = msgspec.structs.replace(self._room.verdict(shape, pick.job)[1], claim=pick.job)
-            self._verdict(pick, Reason.RESERVATION, lambda: evidence)
-            self._claim(pick, claim, plan, permit)
+        promise = self._world.promises.get(pick.job)
+        if plan is not None and is_sooner(self._policy, plan, promise, self._now_ms):
+            for_ms = self._claim(pick, claim, plan, permit)
+            evidence = self._room.verdict(shape, pick.job)[1]
+            evidence = msgspec.structs.replace(evidence, claim=pick.job, for_ms=for_ms)
+            self._verdict(pick, Reason.RESERVATION, partial(_same, evidence))
             return
         code = self._verdicts.code(shape, pick.job, permit)
         self._verdict(pick, code, lambda: self._verdicts.evidence(code, shape, pick.job, permit))
-        if is_claimant and pick.job in self._world.promises:
+        if is_claimant and promise is not None:
             placed.blocked.append(claim)
-        elif is_claimant and code in PROMISABLE and self._promises_left > 0:
+        elif is_claimant and code in PROMISABLE and self._is_promisable(shape, permit, pick.job):
             self._promises_left -= 1
+            self._caps.granted(pick, is_counted=False)
             placed.blocked.append(claim)
 
+    def _is_promisable(self, shape: Shape, permit: Permit, job: JobId) -> bool:
+        """Whether a promise is left, keeps to its part of the pool (6.5) and can be proved; few are tried.
+
+        Nothing is kept empty for the lane (3.1): it is first in line whenever something comes free.
+        """
+        limit = self._rank.schedulable_gpus * self._policy.promise_permille // 1000
+        is_too_large = shape.hosts > 1 and shape.gpus > limit
+        if self._promises_left <= 0 or self._proofs_left <= 0 or is_too_large or permit.licence is Licence.DEBUG:
+            return False
+        self._proofs_left -= 1
+        return soonest(self._occupancy, self._room, shape, permit, job, is_promise=True) is not None
+
     def _verdict(self, pick: Pick, code: Reason, evidence: Callable[[], Evidence]) -> None:
-        """The class's reason: the last pool's, except that a pool which could never take it is silent for others."""
+        """The class's reason: the last pool's, except that a pool which could never take it is silent for others.
+
+        What the lane said stands when the job is tried again as ordinary work, unless that claims hosts.
+        """
         verdicts, pool = self._placed.verdicts, self._rank.pool
         noted = verdicts.get(pick.of.key)
+        is_second_try = bool(pick.of.lane) and pick.licence is not Licence.DEBUG
+        if noted is not None and noted[2] == pool and is_second_try and code is not Reason.RESERVATION:
+            return
         if noted is None or code is not Reason.CONSTRAINT_CONFLICT or noted[2] == pool:
             verdicts[pick.of.key] = (code, evidence, pool)
 
-    def _claim(self, pick: Pick, claim: Claim, plan: Plan, permit: Permit) -> None:
-        """The pick may evict now: its hosts are closed to worse picks, and its window counts from here."""
+    def _claim(self, pick: Pick, claim: Claim, plan: Plan, permit: Permit) -> int:
+        """The pick may evict now: its hosts are closed to worse picks, and its window counts from here.
+
+        How long the hosts are kept for it at most.
+        """
         placed = self._placed
         if placed.claims:
             placed.leaves_with_claim.add(pick.of.budget)
         placed.claims.append(claim)
         self._occupancy.spend({victim.attempt for victim in plan.victims})
-        self._room.close(plan.hosts, pick.job)
+        for_ms = plan.kept_for_ms(self._policy)
+        self._room.close(plan.hosts, pick.job, self._now_ms + for_ms)
+        self._caps.granted(pick, is_counted=self._is_counted(pick.job))
         if not self._is_counted(pick.job):
             self._picker.scales.charge(pick.of.budget, permit.window_gpu_ms)
+        return for_ms
 
 
 def _same(evidence: Evidence) -> Evidence:
@@ -217,7 +264,11 @@ def kept_first(world: World, pool: PoolId, now_ms: int) -> tuple[Members, Member
     keys = {class_key(world.jobs[name]) for name in owners}
 
     def ahead(key: str, listed: list[tuple[Any, JobId]]) -> list[tuple[Any, JobId]]:
-        return sorted(listed, key=lambda member: member[1] not in owners) if key in keys else listed
+        if key not in keys or not listed:
+            return listed
+        # At the place of the class's first member: among other classes nobody loses its place by it.
+        own = [(listed[0][0], name) for _, name in listed if name in owners]
+        return own + [member for member in listed if member[1] not in owners]
 
     return (
         lambda key: ahead(key, members_in_order(world, key, now_ms)),
@@ -225,14 +276,14 @@ def kept_first(world: World, pool: PoolId, now_ms: int) -> tuple[Members, Member
     )
 
 
-def permit_of(policy: Policy, picker: Picker, pick: Pick) -> Permit:
-    """The pick's licence over the numbers as they stand in this step."""
+def permit_of(policy: Policy, picker: Picker, pick: Pick, *, is_counted: bool) -> Permit:
+    """The pick's licence over the numbers as they stand in this step; its window is new unless it `is_counted`."""
     of = pick.of
     return Permit(
         picker.scales,
         of.budget,
         pick.licence,
-        window_gpu_ms=of.hosts * of.gpus_per_host * of.min_runtime_ms,
+        window_gpu_ms=0 if is_counted else of.hosts * of.gpus_per_host * of.min_runtime_ms,
         margin_permille=policy.margin_permille,
     )
 

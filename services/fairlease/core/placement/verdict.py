@@ -21,7 +21,8 @@ from fairlease.core.placement.fit import Room, Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_licensed
 from fairlease.core.preemption.promise import soonest
-from fairlease.core.preemption.victims import plan_with
+from fairlease.core.preemption.victims import plan_now, plan_with
+from fairlease_schemas.cycle import Licence
 from fairlease_schemas.reasons import Evidence, Reason
 
 PLAIN = frozenset((Reason.CONSTRAINT_CONFLICT, Reason.HOST_MAINTENANCE, Reason.HOST_FAULT, Reason.RESERVATION))
@@ -34,7 +35,7 @@ class Verdicts:
     def __init__(self, room: Room, occupancy: Occupancy) -> None:
         self._room = room
         self.occupancy = occupancy
-        self._codes: dict[tuple[Shape, tuple[bool, ...]], Reason] = {}
+        self._codes: dict[tuple[Shape, str, tuple[bool, ...]], Reason] = {}
         self._version = room.version
 
     def code(self, shape: Shape, job: str, permit: Permit) -> Reason:
@@ -45,7 +46,7 @@ class Verdicts:
         if self._version != self._room.version:
             self._codes.clear()
             self._version = self._room.version
-        key = (shape, permit.signature(self.occupancy.leaves))
+        key = (shape, permit.leaf, permit.signature(self.occupancy.leaves))
         found = self._codes.get(key)
         if found is None:
             found = self._codes[key] = self._code(shape, plain, permit)
@@ -69,11 +70,15 @@ class Verdicts:
             return is_licensed(permit, tenant)
 
         def any_side(tenant: Tenant) -> bool:
-            return tenant.is_idle or tenant.is_stopping or not (tenant.is_lane or tenant.leaf == permit.leaf)
+            is_out_of_reach = tenant.leaf == permit.leaf or (tenant.is_lane and permit.licence is Licence.DEBUG)
+            return tenant.is_idle or tenant.is_stopping or not is_out_of_reach
 
         if self._is_possible(shape, licensed):
             braked = plan_with(self.occupancy, self._room, shape, lambda t: _leaves_but_for_brake(permit, t))
-            return Reason.THRASH_BRAKE if braked is not None else Reason.PROTECTED_WINDOWS
+            if braked is None:
+                return Reason.PROTECTED_WINDOWS
+            # One that may evict now, and only waits for its turn to (5.6), waits for room like anybody.
+            return Reason.THRASH_BRAKE if plan_now(self.occupancy, self._room, shape, permit) is None else plain
         if self._is_possible(shape, any_side):
             return Reason.WINDOW_OVERSHARE
         if self._is_possible(shape, licensed, is_all=True):

@@ -13,28 +13,37 @@ from fairlease.core.placement.fit import Room, Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_licensed
 from fairlease.core.preemption.victims import Plan, plan_with
+from fairlease_schemas.ids import HostId
 from fairlease_schemas.reasons import Reason
 
 MAX_INSTANTS: Final = 8
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """Until when a claim waits, for what, and the hosts that it is then to clear."""
+
+    reason: Reason
+    until_ms: int
+    hosts: tuple[HostId, ...]
+
+
 def worth_waiting(
     occupancy: Occupancy, room: Room, shape: Shape, permit: Permit, plan: Plan, patience_ms: int
-) -> tuple[Reason, int] | None:
-    """The reason to wait and until when; None when evicting now loses no more than any wait."""
+) -> Wait | None:
+    """The best wait; None when evicting now loses no more than any."""
     now_ms = occupancy.now_ms
     if plan.lost_gpu_ms == 0 or patience_ms <= 0:
         return None
     standing_free = sum(min(len(room.free[host]), shape.gpus_per_host) for host in plan.hosts)
-    best: tuple[int, int, Reason] | None = None
+    best: tuple[int, Wait] | None = None
     for at_ms, reason in _instants(occupancy, permit, now_ms, now_ms + patience_ms):
-        then = plan_with(_at(occupancy, at_ms), room, shape, lambda t, at_ms=at_ms: _leaves_at(permit, t, at_ms))  # type: ignore[misc]
+        then = plan_with(_at(occupancy, at_ms), room, shape, lambda t, at_ms=at_ms: _leaves_at(permit, t, at_ms))  # type: ignore[misc] # bound now
         if then is None:
             continue
         lost = then.lost_gpu_ms + standing_free * (at_ms - now_ms)
-        if lost < plan.lost_gpu_ms and (best is None or (lost, at_ms) < best[:2]):
-            best = (lost, at_ms, reason)
-    return None if best is None else (best[2], best[1])
+        if lost < (plan.lost_gpu_ms if best is None else best[0]):
+            best = (lost, Wait(reason, at_ms, then.hosts))
+    return None if best is None else best[1]
 
 
 def _instants(occupancy: Occupancy, permit: Permit, now_ms: int, until_ms: int) -> list[tuple[int, Reason]]:

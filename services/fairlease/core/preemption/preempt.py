@@ -7,13 +7,14 @@ an event voided are ended by its name, and what must leave for those that stand 
 
 from fairlease.core.decision import Decision, decision_ms
 from fairlease.core.fairshare.scales import Scales
+from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Job, Phase
 from fairlease.core.placement.fit import Room, Shape
 from fairlease.core.placement.place import needs_ms
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Tenant, occupancy
 from fairlease.core.preemption.patience import worth_waiting
-from fairlease.core.preemption.promise import leaving_for, soonest, why_over
+from fairlease.core.preemption.promise import is_sooner, leaving_for, soonest, why_over
 from fairlease.core.preemption.victims import Plan, Planner
 from fairlease.core.world import PLACED, World
 from fairlease_schemas.cycle import (
@@ -64,17 +65,10 @@ class _View:
         self.room = Room(world, pool, now_ms)
         self.occupancy = occupancy(world, policy, pool, now_ms)
         self.planner = Planner(self.occupancy)
-        self.scales = Scales(())
-        ranked = world.cycle.ranked
-        for rank in ranked.pools if ranked is not None else ():
-            if rank.pool == pool:
-                self.scales = Scales(rank.nodes)
-                self.schedulable_gpus = rank.schedulable_gpus
-        for name in world.live.values():
-            job = world.jobs[name]
-            attempt = job.live
-            if attempt is not None and attempt.pool == pool and attempt.token.position == world.cycle.address.position:
-                self.scales.charge(job.budget, 0 if job.is_idle_work else attempt.gpus * attempt.window_ms)
+        # Not the rank's numbers and the grants since: a grant's window may be among the promised already.
+        self.scales = Scales(standings(world, pool, now_ms))
+        meter = world.fleet.schedulable.get(pool)
+        self.schedulable_gpus = meter.value if meter else 0
 
 
 class _Step:
@@ -116,8 +110,8 @@ class _Step:
                 view.room.size[host] for host in promise.hosts
             )
             shape = _shape(self._world.jobs[name])
-            due = [t for at_ms, t in leaving_for(view.occupancy, view.room, promise, shape) if at_ms <= self._now_ms]
-            ready = [tenant for tenant in due if tenant.is_idle or tenant.is_past]
+            leaving = leaving_for(view.occupancy, view.room, promise, shape, self._world.closed_ms)
+            ready = [t for at_ms, t in leaving if at_ms <= self._now_ms and (t.is_idle or t.is_past)]
             self._evict(view, ready, name, promise.licence)
 
     def claim(self, claim: Claim) -> None:
@@ -129,11 +123,12 @@ class _Step:
         if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
             return
         plan = view.planner.plan(view.room, shape, permit)
-        if plan is None or self._waits_for(claim, view, shape, permit, plan):
+        if plan is None or not is_sooner(self._policy, plan, self._world.promises.get(job.id), self._now_ms):
+            return
+        if self._waits_for(claim, view, shape, permit, plan):
             return
         self._evict(view, plan.victims, job.id, claim.licence)
-        longest_ms = max(victim.grace_ms for victim in plan.victims)
-        for_ms = longest_ms + self._policy.stop_margin_ms + self._policy.reservation_slack_ms
+        for_ms = plan.kept_for_ms(self._policy)
         self.events.append(ReservationMade(job=job.id, pool=claim.pool, hosts=plan.hosts, for_ms=for_ms))
         view.room.close(plan.hosts, job.id)
         if job.id in self._world.promises:
@@ -150,7 +145,8 @@ class _Step:
         view, shape = self._view(claim.pool), _shape(job)
         if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
             return
-        proof = soonest(view.occupancy, view.room, shape, self._permit(claim), job.id)
+        permit = self._permit(claim)
+        proof = soonest(view.occupancy, view.room, shape, permit, job.id, is_promise=True)
         present = self._world.promises.get(job.id)
         if proof is None or proof.start_ms <= self._now_ms:
             return
@@ -160,6 +156,9 @@ class _Step:
             self.events.append(PromiseEnded(job=job.id, why=PromiseEnd.EARLIER))
         elif not self._has_room_for(claim.pool, view, proof.hosts):
             return
+        else:
+            view.scales.charge(job.budget, permit.window_gpu_ms)
+        view.room.close(proof.hosts, job.id)
         self.events.append(
             PromiseMade(
                 job=job.id,
@@ -179,18 +178,19 @@ class _Step:
                 self.events.append(ReasonEnded(subject=key, code=reason.code))
 
     def _waits_for(self, claim: Claim, view: _View, shape: Shape, permit: Permit, plan: Plan) -> bool:
+        """Whether the claim waits, and says so. A wait once begun is not made longer: patience is had once."""
         since = self._world.reason("preemption", claim.key)
-        waited_ms = self._now_ms - since.since_ms if since is not None else 0
-        if waited_ms >= self._policy.patience_ms:
+        patience_ms = self._policy.patience_ms
+        if since is not None:
+            patience_ms = min(patience_ms, since.evidence.for_ms) - (self._now_ms - since.since_ms)
+        wait = worth_waiting(view.occupancy, view.room, shape, permit, plan, patience_ms)
+        if wait is None:
             return False
-        found = worth_waiting(view.occupancy, view.room, shape, permit, plan, self._policy.patience_ms - waited_ms)
-        if found is None:
-            return False
-        code, until_ms = found
+        view.room.close(wait.hosts, claim.job)  # no worse claim gets ahead of it there (4.2)
         self._waits[claim.key] = None
-        if since is None or since.code is not code:
-            evidence = Evidence(pool=claim.pool, needed_gpus=shape.gpus, for_ms=until_ms - self._now_ms)
-            self.events.append(ReasonBegan(subject=claim.key, code=code, evidence=evidence))
+        if since is None:
+            evidence = Evidence(pool=claim.pool, needed_gpus=shape.gpus, for_ms=wait.until_ms - self._now_ms)
+            self.events.append(ReasonBegan(subject=claim.key, code=wait.reason, evidence=evidence))
         return True
 
     def _has_room_for(self, pool: PoolId, view: _View, hosts: tuple[str, ...]) -> bool:
@@ -205,11 +205,13 @@ class _Step:
 
     def _permit(self, claim: Claim) -> Permit:
         job = self._world.jobs[claim.job]
+        promise = self._world.promises.get(job.id)
+        is_counted = promise is not None and promise.pool == claim.pool
         return Permit(
             self._view(claim.pool).scales,
             job.budget,
             claim.licence,
-            window_gpu_ms=0 if job.id in self._world.promises else job.gpus * job.request.min_runtime_ms,
+            window_gpu_ms=0 if is_counted else job.gpus * job.request.min_runtime_ms,
             margin_permille=self._policy.margin_permille,
         )
 

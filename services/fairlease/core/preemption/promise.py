@@ -1,21 +1,28 @@
 """Promises: which hosts will be free for a blocked claim, and by when (decisions.md 6).
 
-The slow model: for every set of hosts that could take the gang, the latest end there; take the set
-with the earliest. Hosts are independent, so it is enough to sort them by the time each can be free.
-Made only where the licence would let the claim evict everything there, were its window over.
+The slow model: for every set of hosts that could take the gang, the latest end and the greatest grace
+there; take the set with the earliest sum. With a bound on grace hosts are independent, so it is enough
+to sort them by their latest end, once for each grace there is. A promise is made only where the licence
+would let the claim evict everybody there, were their windows over: so whoever is cheapest may go then.
 """
+
+from typing import Final
 
 import msgspec
 
 from fairlease.core.departures import Departure, free_by_ms
-from fairlease.core.job import Phase
-from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.host import Host
+from fairlease.core.job import Job, Phase
+from fairlease.core.placement.fit import Room, Shape, takes
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_licensed
-from fairlease.core.preemption.victims import plan_with
+from fairlease.core.preemption.victims import Plan, plan_with
 from fairlease.core.world import Promise, World
 from fairlease_schemas.cycle import PromiseEnd
 from fairlease_schemas.ids import HostId, JobId
+from fairlease_schemas.policy import Policy
+
+MAX_GRACES: Final = 8
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -27,41 +34,68 @@ class Proof(msgspec.Struct, frozen=True):
     grace_ms: int
 
 
-def soonest(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit, job: JobId) -> Proof | None:
-    """The earliest provable start of the claim; None when its licence never makes enough hosts free.
+def soonest(
+    occupancy: Occupancy, room: Room, shape: Shape, permit: Permit, job: JobId, *, is_promise: bool = False
+) -> Proof | None:
+    """The earliest provable start of the claim (6.1); None when its licence never makes enough hosts free.
 
-    Of hosts that can be free at the same time the lower id; a gang takes whole hosts.
+    With `is_promise` only where everybody on the hosts is within the licence, and T covers them all (6.2).
+    Of hosts that can be free at the same time the lower id; a gang takes whole hosts. At most
+    `MAX_GRACES` bounds on grace are tried, the greatest always.
     """
-    policy, now_ms = occupancy.policy, occupancy.now_ms
-    able: list[tuple[int, HostId, list[Departure]]] = []
-    for host in room.free:
-        if not room.is_promisable(host, job) or (shape.hosts > 1 and room.size[host] != shape.gpus_per_host):
-            continue
-        leaving = _departures(occupancy.on.get(host, []), host, shape.gpus_per_host - len(room.free[host]), permit)
-        if leaving is not None:
-            able.append((free_by_ms(policy, leaving, now_ms), host, leaving))
-    if len(able) < shape.hosts:
-        return None
-    chosen = sorted(able, key=lambda entry: entry[:2])[: shape.hosts]
+    on = occupancy.on
+    hosts = [h for h in room.free if room.is_promisable(h, job) and takes(room.size[h], shape)]
+    graces = sorted({tenant.leaves.grace_ms for host in hosts for tenant in on.get(host, ())} | {0}, reverse=True)
+    best: Proof | None = None
+    for most_ms in graces[:: -(-len(graces) // MAX_GRACES)]:
+        able: list[tuple[int, HostId, list[Departure]]] = []
+        for host in hosts:
+            missing = shape.gpus_per_host - len(room.free[host])
+            leaving = _departures(on.get(host, []), host, missing, permit, most_ms, is_promise=is_promise)
+            if leaving is not None:
+                able.append((max((d.end_ms for d in leaving), default=-1), host, leaving))
+        if len(able) < shape.hosts:
+            break
+        proof = _proof(occupancy, sorted(able, key=lambda entry: entry[:2])[: shape.hosts])
+        if best is None or proof.start_ms <= best.start_ms:
+            best = proof
+    return best
+
+
+def _proof(occupancy: Occupancy, chosen: list[tuple[int, HostId, list[Departure]]]) -> Proof:
     departures = [leaving for _, _, on_host in chosen for leaving in on_host]
     return Proof(
         hosts=tuple(sorted(host for _, host, _ in chosen)),
-        start_ms=free_by_ms(policy, departures, now_ms),
-        latest_ms=max((d.end_ms for d in departures), default=now_ms),
+        start_ms=free_by_ms(occupancy.policy, departures, occupancy.now_ms),
+        latest_ms=max((d.end_ms for d in departures), default=occupancy.now_ms),
         grace_ms=max((d.grace_ms for d in departures), default=0),
     )
 
 
-def _departures(tenants: list[Tenant], host: HostId, missing: int, permit: Permit) -> list[Departure] | None:
-    """The departures that free `missing` GPUs soonest, all within the licence; None when they cannot."""
+def _departures(
+    tenants: list[Tenant], host: HostId, missing: int, permit: Permit, most_ms: int, *, is_promise: bool
+) -> list[Departure] | None:
+    """The departures that free `missing` GPUs soonest, within the licence and that grace; None when they cannot."""
+    if missing <= 0:
+        return []
+    able = [t for t in tenants if t.leaves.grace_ms <= most_ms and is_licensed(permit, t)]
+    if is_promise:
+        return [t.leaves for t in able] if len(able) == len(tenants) else None
     leaving: list[Departure] = []
-    licensed = [t for t in tenants if is_licensed(permit, t)]
-    for tenant in sorted(licensed, key=lambda t: (t.leaves.end_ms + t.leaves.grace_ms, t.attempt)):
-        if missing <= 0:
-            break
+    for tenant in sorted(able, key=lambda t: (t.leaves.end_ms, t.attempt)):
         leaving.append(tenant.leaves)
         missing -= tenant.gpus_on[host]
-    return leaving if missing <= 0 else None
+        if missing <= 0:
+            return leaving
+    return None
+
+
+def is_sooner(policy: Policy, plan: Plan, promise: Promise | None, now_ms: int) -> bool:
+    """Whether evicting now makes room earlier than the promise does, by what makes a replacement worth it (6.4)."""
+    if promise is None:
+        return True
+    room_ms = now_ms + max(victim.grace_ms for victim in plan.victims) + policy.stop_margin_ms
+    return room_ms <= promise.start_ms - policy.promise_gain_ms
 
 
 def why_over(world: World, promise: Promise, now_ms: int) -> tuple[PromiseEnd, str] | None:
@@ -69,32 +103,51 @@ def why_over(world: World, promise: Promise, now_ms: int) -> tuple[PromiseEnd, s
     job = world.jobs[promise.job]
     if job.phase is not Phase.WAITING:
         return PromiseEnd.CLAIM_LEFT, ""
-    held = [host for host in promise.hosts if world.fleet.hosts[host].holds]
-    if held:
-        return PromiseEnd.HOST_HELD, held[0]
+    lost = [name for name in promise.hosts if not _is_sound(world.fleet.hosts[name], promise, job)]
+    if lost:
+        return PromiseEnd.HOST_HELD, lost[0]
     if world.policy_address > promise.made:
         return PromiseEnd.POLICY_CHANGED, str(world.policy_address)
     if world.tree_address > promise.made:
         return PromiseEnd.TREE_CHANGED, str(world.tree_address)
     policy = world.policy
-    if policy is not None and now_ms > promise.start_ms and world.closed_ms < promise.start_ms - policy.stop_margin_ms:
-        return PromiseEnd.OUTAGE, ""
+    if policy is not None and now_ms > promise.start_ms:
+        if world.closed_ms < promise.start_ms - policy.stop_margin_ms:
+            return PromiseEnd.OUTAGE, ""
+        if now_ms > promise.start_ms + policy.reservation_slack_ms:
+            return PromiseEnd.BROKEN, ""  # somebody there overstays: the other hosts are not kept for ever
     return None
 
 
-def leaving_for(occupancy: Occupancy, room: Room, promise: Promise, shape: Shape) -> list[tuple[int, Tenant]]:
+def _is_sound(host: Host, promise: Promise, job: Job) -> bool:
+    """Whether the host is still what was promised: in its pool, of a size for the gang, without a hold."""
+    shape = Shape(job.request.hosts, job.request.gpus_per_host)
+    return not host.holds and host.inventory.pool == promise.pool and takes(host.gpus, shape)
+
+
+def leaving_for(
+    occupancy: Occupancy, room: Room, promise: Promise, shape: Shape, closed_ms: int
+) -> list[tuple[int, Tenant]]:
     """Who must leave for the promise, each with the instant at which it is told to.
 
-    The cheapest set on the promise's hosts, as everything there is past its protection by then; each is
-    told its own grace and the stop margin before the start. Earliest first.
+    The cheapest set on the promise's hosts beside those that are leaving already; everybody there is past its
+    protection by then. Each is told its own grace and the stop margin before the start, so one whose
+    instant was over when the last cycle closed is taken only where nobody else would do. Earliest first.
     """
     only = room.only(promise.hosts)
-    plan = plan_with(occupancy, only, shape, lambda tenant: not tenant.is_stopping)
+    for host in only.free:
+        going = sum(t.gpus_on[host] for t in occupancy.on.get(host, ()) if t.is_stopping)
+        only.free[host] = only.free[host] + [-1] * going
+    margin_ms = occupancy.policy.stop_margin_ms
+
+    def told_ms(tenant: Tenant) -> int:
+        return promise.start_ms - tenant.grace_ms - margin_ms
+
+    plan = plan_with(occupancy, only, shape, lambda t: not t.is_stopping and told_ms(t) > closed_ms)
+    plan = plan or plan_with(occupancy, only, shape, lambda t: not t.is_stopping)
     if plan is None:
         return []
-    margin_ms = occupancy.policy.stop_margin_ms
-    told = [(promise.start_ms - tenant.grace_ms - margin_ms, tenant) for tenant in plan.victims]
-    return sorted(told, key=lambda entry: (entry[0], entry[1].attempt))
+    return sorted(((told_ms(t), t) for t in plan.victims), key=lambda entry: (entry[0], entry[1].attempt))
 
 
 def tellings_ms(world: World) -> list[int]:

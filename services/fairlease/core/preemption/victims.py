@@ -14,6 +14,7 @@ from fairlease.core.placement.fit import Room, Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, tenant_order
 from fairlease_schemas.ids import AttemptId, HostId
+from fairlease_schemas.policy import Policy
 
 Cost = tuple[int, int, int, tuple[AttemptId, ...]]
 """Of a set of victims: GPU-time lost, how many jobs, how many of them budgeted, their ids: rule 5.4."""
@@ -28,6 +29,11 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def lost_gpu_ms(self) -> int:
         return sum(victim.lost_gpu_ms for victim in self.victims)
+
+    def kept_for_ms(self, policy: Policy) -> int:
+        """How long the hosts are kept for the claim at most: the longest grace, stop margin and slack (5.6)."""
+        longest_ms = max(victim.grace_ms for victim in self.victims)
+        return longest_ms + policy.stop_margin_ms + policy.reservation_slack_ms
 
 
 NOTHING: Cost = (0, 0, 0, ())
@@ -59,8 +65,8 @@ def plan_now(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit) -> 
 def plan_with(occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callable[[Tenant], bool]) -> Plan | None:
     """The cheapest trimmed plan among tenants that `may_leave`; None when the gang cannot be placed so.
 
-    Hosts are compared by their cheapest set (5.4), then by id; a gang stays within the smallest
-    topology block that suffices.
+    Hosts are compared by their cheapest set (5.4), then by id; a gang stays within one topology block
+    where one suffices: the one that loses least, then the smallest.
     """
     found: dict[HostId, tuple[Cost, tuple[Tenant, ...]]] = {}
     best: Cost | None = None
@@ -75,11 +81,42 @@ def plan_with(occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callabl
             best = min(best, chosen[0]) if best is not None else chosen[0]
     if len(found) < shape.hosts:
         return None
-    by_cost = sorted(found, key=lambda h: (found[h][0], h))
-    hosts = room.by_block(by_cost, shape.hosts) if shape.hosts > 1 else by_cost[:1]
+    hosts = _cheapest_hosts(room, shape, found)
     victims = {t.attempt: t for host in hosts for t in found[host][1]}
     kept = trim(room, shape, hosts, victims)
     return Plan(tuple(sorted(hosts)), tuple(sorted(kept, key=tenant_order))) if kept else None
+
+
+def _cheapest_hosts(room: Room, shape: Shape, found: dict[HostId, tuple[Cost, tuple[Tenant, ...]]]) -> list[HostId]:
+    """The hosts for the gang, by what all their victims lose together.
+
+    Within a block the cheapest hosts, twice: by what each would lose alone, and by its part of it, because
+    a gang that leaves frees all its hosts for one loss. The better of both is not always the best of all.
+    """
+    by_cost = sorted(found, key=lambda h: (found[h][0], h))
+    if shape.hosts == 1:
+        return by_cost[:1]
+    blocks: dict[str, list[HostId]] = {}
+    for host in by_cost:
+        blocks.setdefault(room.block[host], []).append(host)
+    options: list[tuple[tuple[int, ...], int, tuple[AttemptId, ...], list[HostId]]] = []
+    for members in blocks.values():
+        if len(members) >= shape.hosts:
+            for hosts in (members, sorted(members, key=lambda h: _shared_cost(h, found[h][1]))):
+                chosen = hosts[: shape.hosts]
+                *cost, ids = _cost({t.attempt: t for h in chosen for t in found[h][1]})
+                options.append((tuple(cost), len(members), ids, chosen))
+    return min(options)[-1] if options else room.by_block(by_cost, shape.hosts)
+
+
+def _shared_cost(host: HostId, victims: tuple[Tenant, ...]) -> tuple[int, HostId]:
+    """What the victims lose, each counted by the part of it that stands on this host."""
+    return sum(t.lost_gpu_ms * t.gpus_on[host] // t.gpus for t in victims), host
+
+
+def _cost(victims: dict[AttemptId, Tenant]) -> Cost:
+    lost = sum(t.lost_gpu_ms for t in victims.values())
+    return lost, len(victims), sum(not t.is_idle for t in victims.values()), tuple(sorted(victims))
 
 
 def trim(room: Room, shape: Shape, hosts: Iterable[HostId], victims: dict[AttemptId, Tenant]) -> list[Tenant]:
