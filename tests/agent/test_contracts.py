@@ -49,7 +49,7 @@ def test_a_body_that_is_none_is_refused_in_words(data: bytes, why: str) -> None:
     ],
 )
 def test_what_plain_processes_cannot_give_is_not_left_out_in_silence(more: dict[str, object], what: str) -> None:
-    checked, problems = read_contract({**MANIFEST, "spec": {**MANIFEST["spec"], **more}})  # type: ignore[dict-item]
+    checked, problems = read_contract({**MANIFEST, "spec": {**MANIFEST["spec"], **more}})  # type: ignore[dict-item]  # MANIFEST holds a mapping there
     assert checked is not None, problems
     data = codec.canonical(body(checked))
     with pytest.raises(ContractRefused, match=f"asks for {what}"):

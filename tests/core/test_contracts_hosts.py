@@ -34,7 +34,7 @@ def problems_of(here: Cell, **fields: object) -> list[Problem]:
 
 
 def wanted(**fields: object) -> Constraints:
-    return Constraints(**fields)  # type: ignore[arg-type]
+    return Constraints(**fields)  # type: ignore[arg-type]  # fields by name
 
 
 # 1.2 ------------------------------------------------------------------------------------------------

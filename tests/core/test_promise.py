@@ -4,7 +4,7 @@ import pytest
 
 from fairlease.core.fairshare.standing import standings
 from fairlease_schemas.commands import CancelJob, CordonHost
-from fairlease_schemas.cycle import PromiseEnd, PromiseEnded, PromiseMade
+from fairlease_schemas.cycle import CyclePlaced, PromiseEnd, PromiseEnded, PromiseMade
 from fairlease_schemas.job import End
 from fairlease_schemas.reasons import Reason, ReasonBegan
 from fairlease_schemas.reports import HostUp
@@ -409,6 +409,25 @@ def test_a_claim_that_may_evict_elsewhere_now_lets_its_promise_go_for_the_earlie
     here.gone(own).at(21 * MINUTE)
     assert ended(here)[-1] == (claim, PromiseEnd.EARLIER, "")
     assert victims(here) == [filler]
+
+
+def test_evictions_elsewhere_that_would_take_longer_leave_the_promise_as_it_is() -> None:
+    """The lane's job is past its window five minutes before the start, but would take ten to leave."""
+    # rule: 6.4
+    here = cell(2)
+    own = here.submit("own", "b", min_runtime_ms=15 * MINUTE, **LONG)
+    running = whole(here, "run", min_runtime_ms=HOUR)
+    claim = whole(here, "claim", "b", min_runtime_ms=15 * MINUTE)
+    here.at(50 * MINUTE)
+    debug = {"gpus_per_host": 8, "min_runtime_ms": MINUTE, "grace_ms": 10 * MINUTE}
+    here.submit("debug", "a", settle=False, **(DEBUG | debug))
+    here.gone(own).at(56 * MINUTE)
+    assert (ended(here), victims(here)) == ([], [])
+    placed = here.events(CyclePlaced)[-1]
+    assert isinstance(placed, CyclePlaced)
+    assert (placed.claims, [known.job for known in placed.blocked]) == ((), [claim])
+    here.at(HOUR)
+    assert evictions(here) == [evicted(running, claim, 8 * HOUR)]
 
 
 def test_the_hold_of_a_host_voids_its_promise_and_is_named() -> None:

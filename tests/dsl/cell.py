@@ -146,7 +146,7 @@ class Cell:
         return self
 
     def policy(self, **numbers: object) -> "Cell":
-        self.say(ChangePolicy(name=f"policy-{len(self.records)}", policy=Policy(**numbers)), "lead")  # type: ignore[arg-type]
+        self.say(ChangePolicy(name=f"policy-{len(self.records)}", policy=Policy(**numbers)), "lead")  # type: ignore[arg-type]  # fields by name
         return self
 
     def submit(
@@ -247,7 +247,7 @@ def request(**fields: object) -> Request:
         "grace_ms": 30_000,
         "is_resumable": True,
     }
-    return Request(**(defaults | fields))  # type: ignore[arg-type]
+    return Request(**(defaults | fields))  # type: ignore[arg-type]  # fields by name
 
 
 def submitted(request_id: str, budget: str = "a", **fields: object) -> Submitted:
@@ -268,7 +268,7 @@ def granted(job: str, *parts: Part, number: int = 1, **fields: object) -> GangGr
     """A grant in the pool `h100` of the window that `request` asks for, ranked by a standing below its share."""
     defaults: dict[str, object] = {"pool": "h100", "window_ms": 30 * MINUTE, "licence": Licence.UNDER_SHARE}
     whole = defaults | fields
-    return GangGranted(job=job, attempt=attempt_id(job, number), number=number, parts=parts, **whole)  # type: ignore[arg-type]
+    return GangGranted(job=job, attempt=attempt_id(job, number), number=number, parts=parts, **whole)  # type: ignore[arg-type]  # fields by name
 
 
 def on(host: int, *gpus: int) -> Part:

@@ -103,8 +103,9 @@ class EveryPlanSuffices(Law):
             for spared in victims:
                 rest = [one for one in victims if one != spared]
                 assert not self._enough(world, name, plan, rest), f"{spared} leaves for {name} and need not"
+        promised = world.promises.keys() | {event.job for event in record.events if isinstance(event, PromiseMade)}
         for name in by_claim.keys() - plans.keys():
-            assert name in world.promises, f"{name} evicts and neither keeps hosts nor has a promise"
+            assert name in promised, f"{name} evicts and neither keeps hosts nor has a promise"
 
     def _fits(self, world: World, name: str, plan: ReservationMade, victims: list[str]) -> None:
         assert self._enough(world, name, plan, victims), f"{victims} leave and {name} has no room still"

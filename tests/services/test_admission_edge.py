@@ -18,7 +18,7 @@ SPEC = {"budget": "a", "min_runtime": "30m", "timeout": "2h", "command": ["pytho
 def read(request_id: str = "r1", **spec: object) -> tuple[Submitted | Misshapen | Unreadable, bytes]:
     contract = json.dumps({"apiVersion": "fairlease/v1", "kind": "Job", "spec": {**SPEC, **spec}})
     message = Message("FL_LAB_INBOX_ann", 1, 1, "fl.lab.cmd.ann.submit-job", contract.encode())
-    return read_submission(message, SubmitJob(request_id=request_id, contract=contract.encode()))  # type: ignore[arg-type]
+    return read_submission(message, SubmitJob(request_id=request_id, contract=contract.encode()))  # type: ignore[arg-type]  # a Raw is bytes
 
 
 def test_what_decisions_read_goes_into_the_log_and_the_rest_under_its_digest() -> None:

@@ -78,6 +78,21 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     made_ms: int
 
 
+def promise_of(event: cycle_events.PromiseMade, address: Address, now_ms: int, margin_ms: int) -> Promise:
+    """The promise that the event made at `now_ms`."""
+    start_ms = now_ms + event.start_in_ms
+    return Promise(
+        job=event.job,
+        pool=event.pool,
+        hosts=event.hosts,
+        start_ms=start_ms,
+        evict_ms=start_ms - event.grace_ms - margin_ms,
+        licence=event.licence,
+        made=address,
+        made_ms=now_ms,
+    )
+
+
 class PromiseBook(msgspec.Struct, kw_only=True):
     """How promises ended so far: the counters of metrics M3."""
 
@@ -543,19 +558,9 @@ class World:
 
     def _promise_made(self, event: cycle_events.PromiseMade, address: Address, now_ms: int) -> None:
         policy = self._s.policy
-        margin_ms = policy.stop_margin_ms if policy else 0
-        start_ms = now_ms + event.start_in_ms
         self._s.promise_book.made += 1
-        self._s.promises[event.job] = Promise(
-            job=event.job,
-            pool=event.pool,
-            hosts=event.hosts,
-            start_ms=start_ms,
-            evict_ms=start_ms - event.grace_ms - margin_ms,
-            licence=event.licence,
-            made=address,
-            made_ms=now_ms,
-        )
+        margin_ms = policy.stop_margin_ms if policy else 0
+        self._s.promises[event.job] = promise_of(event, address, now_ms, margin_ms)
 
     def _promise_ended(self, event: cycle_events.PromiseEnded, _address: Address, _now_ms: int) -> None:
         if self._s.promises.pop(event.job, None) is None:

@@ -33,7 +33,7 @@ from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 
 PROMISABLE = frozenset((Reason.PROTECTED_WINDOWS, Reason.THRASH_BRAKE))
-MAX_PROOFS = 8
+MAX_PROOFS = 16
 Verdict = tuple[Reason, Callable[[], Evidence], PoolId]
 
 
@@ -103,8 +103,18 @@ class _PoolPlacement:
         self._savings = Savings(world, policy, rank.pool, now_ms)
         self._promises_left = policy.promises_per_pool - sum(p.pool == rank.pool for p in world.promises.values())
         self._proofs_left = MAX_PROOFS
+        self._unprovable: set[tuple[Shape, tuple[bool, ...]]] = set()
+        self._without_room: dict[str, tuple[Pick, Shape, int]] = {}
 
     def run(self) -> None:
+        """The walk, and then the reasons of those who found no room once more, as it has left them."""
+        self._walk()
+        for key, (pick, shape, version) in self._without_room.items():
+            noted = self._placed.verdicts.get(key)
+            if noted is not None and noted[2] == self._rank.pool and version != self._room.version:
+                self._judge(pick, shape)
+
+    def _walk(self) -> None:
         placed = self._placed
         while (pick := self._picker.next()) is not None:
             placed.looked_at.add(pick.of.key)
@@ -199,7 +209,8 @@ class _PoolPlacement:
             self._verdict(pick, Reason.RESERVATION, partial(_same, evidence))
             return
         code = self._verdicts.code(shape, pick.job, permit)
-        self._verdict(pick, code, lambda: self._verdicts.evidence(code, shape, pick.job, permit))
+        if self._verdict(pick, code, lambda: self._verdicts.evidence(code, shape, pick.job, permit)):
+            self._without_room[pick.of.key] = (pick, shape, self._room.version)
         if is_claimant and promise is not None:
             placed.blocked.append(claim)
         elif is_claimant and code in PROMISABLE and self._is_promisable(shape, permit, pick.job):
@@ -216,11 +227,24 @@ class _PoolPlacement:
         is_too_large = shape.hosts > 1 and shape.gpus > limit
         if self._promises_left <= 0 or self._proofs_left <= 0 or is_too_large or permit.licence is Licence.DEBUG:
             return False
+        key = (shape, permit.signature(self._occupancy.leaves))
+        if key in self._unprovable:
+            return False
         self._proofs_left -= 1
-        return soonest(self._occupancy, self._room, shape, permit, job, is_promise=True) is not None
+        if soonest(self._occupancy, self._room, shape, permit, job, is_promise=True) is not None:
+            return True
+        self._unprovable.add(key)
+        return False
 
-    def _verdict(self, pick: Pick, code: Reason, evidence: Callable[[], Evidence]) -> None:
-        """The class's reason: the last pool's, except that a pool which could never take it is silent for others.
+    def _judge(self, pick: Pick, shape: Shape) -> None:
+        """The reason of a pick after the walk: worse picks have taken room since its turn, so it may be another."""
+        permit = permit_of(self._policy, self._picker, pick, is_counted=self._is_counted(pick.job))
+        code = self._verdicts.code(shape, pick.job, permit)
+        evidence = partial(self._verdicts.evidence, code, shape, pick.job, permit)
+        self._placed.verdicts[pick.of.key] = (code, evidence, self._rank.pool)
+
+    def _verdict(self, pick: Pick, code: Reason, evidence: Callable[[], Evidence]) -> bool:
+        """The class's reason, and whether it is noted: the last pool's, but one that could never take it is silent.
 
         What the lane said stands when the job is tried again as ordinary work, unless that claims hosts.
         """
@@ -228,9 +252,12 @@ class _PoolPlacement:
         noted = verdicts.get(pick.of.key)
         is_second_try = bool(pick.of.lane) and pick.licence is not Licence.DEBUG
         if noted is not None and noted[2] == pool and is_second_try and code is not Reason.RESERVATION:
-            return
-        if noted is None or code is not Reason.CONSTRAINT_CONFLICT or noted[2] == pool:
-            verdicts[pick.of.key] = (code, evidence, pool)
+            return False
+        if noted is not None and code is Reason.CONSTRAINT_CONFLICT and noted[2] != pool:
+            return False
+        self._without_room.pop(pick.of.key, None)
+        verdicts[pick.of.key] = (code, evidence, pool)
+        return True
 
     def _claim(self, pick: Pick, claim: Claim, plan: Plan, permit: Permit) -> int:
         """The pick may evict now: its hosts are closed to worse picks, and its window counts from here.

@@ -8,11 +8,12 @@ that may evict:
 3. `window-overshare`: it would be enough, had it the standing; with both standings;
 4. `fragmentation` or `capacity`: nothing it could ever evict makes room.
 
-The code is found for every class in every cycle, so it is kept by shape and licence; the evidence is
-made only when a reason begins.
+The code is found for every class in every cycle, so its parts are kept: what the licence allows by shape
+and licence, what standing could by shape and leaf. The evidence is made only when a reason begins.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -35,7 +36,7 @@ class Verdicts:
     def __init__(self, room: Room, occupancy: Occupancy) -> None:
         self._room = room
         self.occupancy = occupancy
-        self._codes: dict[tuple[Shape, str, tuple[bool, ...]], Reason] = {}
+        self._known: dict[tuple[Any, ...], bool] = {}
         self._version = room.version
 
     def code(self, shape: Shape, job: str, permit: Permit) -> Reason:
@@ -44,13 +45,9 @@ class Verdicts:
         if plain in PLAIN or not permit.may_evict_idle:
             return plain
         if self._version != self._room.version:
-            self._codes.clear()
+            self._known.clear()
             self._version = self._room.version
-        key = (shape, permit.leaf, permit.signature(self.occupancy.leaves))
-        found = self._codes.get(key)
-        if found is None:
-            found = self._codes[key] = self._code(shape, plain, permit)
-        return found
+        return self._code(shape, plain, permit)
 
     def evidence(self, code: Reason, shape: Shape, job: str, permit: Permit) -> Evidence:
         """The numbers of a reason that begins."""
@@ -73,19 +70,34 @@ class Verdicts:
             is_out_of_reach = tenant.leaf == permit.leaf or (tenant.is_lane and permit.licence is Licence.DEBUG)
             return tenant.is_idle or tenant.is_stopping or not is_out_of_reach
 
-        if self._is_possible(shape, licensed):
-            braked = plan_with(self.occupancy, self._room, shape, lambda t: _leaves_but_for_brake(permit, t))
-            if braked is None:
+        licence = permit.signature(self.occupancy.leaves)
+        side = (permit.leaf, permit.licence is Licence.DEBUG)
+        if self._once(("licensed", shape, licence), lambda: self._is_possible(shape, licensed)):
+            if not self._once(("exempt", shape, licence), lambda: self._is_brake(shape, permit)):
                 return Reason.PROTECTED_WINDOWS
             # One that may evict now, and only waits for its turn to (5.6), waits for room like anybody.
-            return Reason.THRASH_BRAKE if plan_now(self.occupancy, self._room, shape, permit) is None else plain
-        if self._is_possible(shape, any_side):
+            may_evict = self._once(("now", shape, licence), lambda: self._may_evict(shape, permit))
+            return plain if may_evict else Reason.THRASH_BRAKE
+        if self._once(("sides", shape, side), lambda: self._is_possible(shape, any_side)):
             return Reason.WINDOW_OVERSHARE
-        if self._is_possible(shape, licensed, is_all=True):
+        if self._once(("kept", shape, licence), lambda: self._is_possible(shape, licensed, is_all=True)):
             return Reason.RESERVATION
-        if self._is_possible(shape, any_side, is_all=True):
+        if self._once(("kept sides", shape, side), lambda: self._is_possible(shape, any_side, is_all=True)):
             return Reason.WINDOW_OVERSHARE
         return plain
+
+    def _once(self, key: tuple[Any, ...], ask: Callable[[], bool]) -> bool:
+        """The answer, asked once while the room is as it is."""
+        if key not in self._known:
+            self._known[key] = ask()
+        return self._known[key]
+
+    def _is_brake(self, shape: Shape, permit: Permit) -> bool:
+        """Whether evictions would do, were nobody exempt."""
+        return plan_with(self.occupancy, self._room, shape, lambda t: _leaves_but_for_brake(permit, t)) is not None
+
+    def _may_evict(self, shape: Shape, permit: Permit) -> bool:
+        return plan_now(self.occupancy, self._room, shape, permit) is not None
 
     def _is_possible(self, shape: Shape, may_leave: MayLeave, *, is_all: bool = False) -> bool:
         """Whether enough hosts could ever be free enough, were all that `may_leave` gone.

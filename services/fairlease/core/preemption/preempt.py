@@ -16,7 +16,7 @@ from fairlease.core.preemption.occupancy import Tenant, occupancy
 from fairlease.core.preemption.patience import worth_waiting
 from fairlease.core.preemption.promise import is_sooner, leaving_for, soonest, why_over
 from fairlease.core.preemption.victims import Plan, Planner
-from fairlease.core.world import PLACED, World
+from fairlease.core.world import PLACED, Promise, World, promise_of
 from fairlease_schemas.cycle import (
     Claim,
     CycleClosed,
@@ -109,10 +109,14 @@ class _Step:
             self._promised_gpus[promise.pool] = self._promised_gpus.get(promise.pool, 0) + sum(
                 view.room.size[host] for host in promise.hosts
             )
-            shape = _shape(self._world.jobs[name])
-            leaving = leaving_for(view.occupancy, view.room, promise, shape, self._world.closed_ms)
-            ready = [t for at_ms, t in leaving if at_ms <= self._now_ms and (t.is_idle or t.is_past)]
-            self._evict(view, ready, name, promise.licence)
+            self._tell(view, promise)
+
+    def _tell(self, view: _View, promise: Promise) -> None:
+        """Ask those to leave for the promise whose time to be told has come."""
+        shape = _shape(self._world.jobs[promise.job])
+        leaving = leaving_for(view.occupancy, view.room, promise, shape, self._world.closed_ms)
+        ready = [t for at_ms, t in leaving if at_ms <= self._now_ms and (t.is_idle or t.is_past)]
+        self._evict(view, ready, promise.job, promise.licence)
 
     def claim(self, claim: Claim) -> None:
         """Evict for a claim that may, unless waiting a little loses less (5.5)."""
@@ -159,17 +163,18 @@ class _Step:
         else:
             view.scales.charge(job.budget, permit.window_gpu_ms)
         view.room.close(proof.hosts, job.id)
-        self.events.append(
-            PromiseMade(
-                job=job.id,
-                pool=claim.pool,
-                hosts=proof.hosts,
-                start_in_ms=proof.start_ms - self._now_ms,
-                latest_in_ms=proof.latest_ms - self._now_ms,
-                grace_ms=proof.grace_ms,
-                licence=claim.licence,
-            )
+        made = PromiseMade(
+            job=job.id,
+            pool=claim.pool,
+            hosts=proof.hosts,
+            start_in_ms=proof.start_ms - self._now_ms,
+            latest_in_ms=proof.latest_ms - self._now_ms,
+            grace_ms=proof.grace_ms,
+            licence=claim.licence,
         )
+        self.events.append(made)
+        # Where everybody may go by now, this is the instant to say so: the next cycle would be too late.
+        self._tell(view, promise_of(made, self._world.cycle.address, self._now_ms, self._policy.stop_margin_ms))
 
     def end_reasons(self) -> None:
         """Claims that wait for a checkpoint or a window, and those that no longer do (5.5, 9.3)."""

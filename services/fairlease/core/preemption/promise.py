@@ -43,20 +43,25 @@ def soonest(
     Of hosts that can be free at the same time the lower id; a gang takes whole hosts. At most
     `MAX_GRACES` bounds on grace are tried, the greatest always.
     """
-    on = occupancy.on
-    hosts = [h for h in room.free if room.is_promisable(h, job) and takes(room.size[h], shape)]
-    graces = sorted({tenant.leaves.grace_ms for host in hosts for tenant in on.get(host, ())} | {0}, reverse=True)
+    offers: list[tuple[HostId, int, list[Tenant]]] = []
+    for host in room.free:
+        if room.is_promisable(host, job) and takes(room.size[host], shape):
+            missing = shape.gpus_per_host - len(room.free[host])
+            tenants = occupancy.on.get(host, []) if missing > 0 else []
+            able = [tenant for tenant in tenants if is_licensed(permit, tenant)]
+            if len(able) == len(tenants) or not is_promise:
+                offers.append((host, missing, sorted(able, key=lambda t: (t.leaves.end_ms, t.attempt))))
+    graces = sorted({t.leaves.grace_ms for _, _, able in offers for t in able} | {0}, reverse=True)
     best: Proof | None = None
     for most_ms in graces[:: -(-len(graces) // MAX_GRACES)]:
-        able: list[tuple[int, HostId, list[Departure]]] = []
-        for host in hosts:
-            missing = shape.gpus_per_host - len(room.free[host])
-            leaving = _departures(on.get(host, []), host, missing, permit, most_ms, is_promise=is_promise)
+        free: list[tuple[int, HostId, list[Departure]]] = []
+        for host, missing, able in offers:
+            leaving = _departures(host, missing, able, most_ms, is_promise=is_promise)
             if leaving is not None:
-                able.append((max((d.end_ms for d in leaving), default=-1), host, leaving))
-        if len(able) < shape.hosts:
+                free.append((leaving[-1].end_ms if leaving else -1, host, leaving))
+        if len(free) < shape.hosts:
             break
-        proof = _proof(occupancy, sorted(able, key=lambda entry: entry[:2])[: shape.hosts])
+        proof = _proof(occupancy, sorted(free, key=lambda entry: entry[:2])[: shape.hosts])
         if best is None or proof.start_ms <= best.start_ms:
             best = proof
     return best
@@ -73,21 +78,22 @@ def _proof(occupancy: Occupancy, chosen: list[tuple[int, HostId, list[Departure]
 
 
 def _departures(
-    tenants: list[Tenant], host: HostId, missing: int, permit: Permit, most_ms: int, *, is_promise: bool
+    host: HostId, missing: int, able: list[Tenant], most_ms: int, *, is_promise: bool
 ) -> list[Departure] | None:
-    """The departures that free `missing` GPUs soonest, within the licence and that grace; None when they cannot."""
-    if missing <= 0:
-        return []
-    able = [t for t in tenants if t.leaves.grace_ms <= most_ms and is_licensed(permit, t)]
-    if is_promise:
-        return [t.leaves for t in able] if len(able) == len(tenants) else None
+    """Of those who may leave, by their ends: the departures that free `missing` GPUs soonest within that grace.
+
+    For a promise everybody's; None when they cannot. The latest end comes last.
+    """
     leaving: list[Departure] = []
-    for tenant in sorted(able, key=lambda t: (t.leaves.end_ms, t.attempt)):
-        leaving.append(tenant.leaves)
-        missing -= tenant.gpus_on[host]
-        if missing <= 0:
-            return leaving
-    return None
+    for tenant in able:
+        if missing <= 0 and not is_promise:
+            break
+        if tenant.leaves.grace_ms <= most_ms:
+            leaving.append(tenant.leaves)
+            missing -= tenant.gpus_on[host]
+        elif is_promise:
+            return None
+    return leaving if missing <= 0 else None
 
 
 def is_sooner(policy: Policy, plan: Plan, promise: Promise | None, now_ms: int) -> bool:

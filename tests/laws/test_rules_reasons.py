@@ -1,0 +1,100 @@
+"""Reasons in any living cell: every waiting job has one, none outlives its cause, none changes where nothing did (9)."""
+
+from fairlease.core.decision import Decision, record_of
+from fairlease.core.fairshare import rank
+from fairlease.core.line import class_key
+from fairlease.core.placement import place
+from fairlease.core.preemption import preempt
+from fairlease.core.world import World
+from fairlease.replay.verify import verify
+from fairlease_schemas import codec
+from fairlease_schemas.cycle import CycleClosed, CyclePlaced, CycleRanked
+from fairlease_schemas.envelope import Event, Record
+from fairlease_schemas.reasons import ReasonBegan, ReasonEnded
+from tests.laws.examine import at_length, examine
+from tests.naive.living import Law, Life, Living, lives
+
+FRAMES = (CycleRanked, CyclePlaced, CycleClosed)
+
+
+class EveryReasonIsAlive(Law):
+    """Rule 9.3: whatever waits has a reason when the cell is at rest, and nothing else has one."""
+
+    def at_rest(self, cell: Living) -> None:
+        world = cell.world
+        waiting = {class_key(job) for job in world.jobs.values() if str(job.phase) == "waiting"}
+        assert world.reasons_of("placement").keys() == waiting
+        assert world.reasons_of("preemption").keys() <= waiting
+        backoff = {job.id for job in world.jobs.values() if str(job.phase) == "backoff"}
+        assert world.reasons_of("admission").keys() == backoff
+
+    def before(self, cell: Living, record: Record) -> None:
+        world = cell.world
+        for event in record.events:
+            if isinstance(event, ReasonBegan):
+                present = world.reason(record.by, event.subject)
+                assert present is None or present.code != event.code, f"{event.subject} waits for {event.code} already"
+            if isinstance(event, ReasonEnded):
+                present = world.reason(record.by, event.subject)
+                assert present is not None and present.code == event.code, f"{event.subject}: {event.code} ended, unsaid"
+
+
+class AnotherCycleSaysNothing(Law):
+    """The same cycle again, on the world as the last one left it: nobody is granted, and no reason changes.
+
+    Where the cycle before was at its limits, evictions and promises may follow; reasons alone may not.
+    """
+
+    def __init__(self) -> None:
+        self._rested = 0
+
+    def at_rest(self, cell: Living) -> None:
+        world = cell.world
+        if world.closed_ms != cell.now_ms or world.policy is None or not world.line.total:
+            return
+        self._rested += 1
+        if self._rested % 3:
+            return
+        before = cell.records[-1]
+        copy = World.load(world.dump())
+        said = another_cycle(copy, cell.now_ms)
+        acts = [event for event in said if not isinstance(event, ReasonBegan | ReasonEnded)]
+        if not acts:
+            assert not said, f"nothing happened since {codec.read_record(before).at_ms}, and now: {said}"
+
+
+def another_cycle(world: World, now_ms: int) -> list[Event]:
+    """What one more cycle says, without its frames; the world is changed."""
+    assert world.policy is not None
+    ranked = rank.rank(world, world.policy, now_ms, first=0)
+    _apply(world, "ranker", Decision(kind="cycle-ranked", at_ms=now_ms, events=(ranked,)))
+    said: list[Event] = []
+    for service, decide in (("placement", place.decide), ("preemption", preempt.decide)):
+        decision = decide(world, ())
+        assert decision is not None
+        said += [event for event in decision.events if not isinstance(event, FRAMES)]
+        _apply(world, service, decision)
+    return said
+
+
+def _apply(world: World, service: str, decision: Decision) -> None:
+    world.apply(record_of(world, service, decision), world.position + 1)
+
+
+@at_length
+def test_reasons_begin_and_end_with_their_causes(examples: int) -> None:
+    def law(life: Life) -> None:
+        Living(life, EveryReasonIsAlive(), AnotherCycleSaysNothing()).live()
+
+    examine(law, lives(), examples)
+
+
+@at_length
+def test_every_life_replays_byte_for_byte(examples: int) -> None:
+    def law(life: Life) -> None:
+        cell = Living(life).live()
+        report = verify(enumerate(cell.records, 1))
+        assert report.divergences == 0, report.first
+        assert report.digest == cell.world.digest()
+
+    examine(law, lives(), examples)
