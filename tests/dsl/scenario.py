@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlease.core.deciders import RULES
+from fairlease.core.job import Phase
 from fairlease.core.line import class_key
 from fairlease_schemas import budget, cycle, host, job, reasons
 from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangeMember, ChangePolicy, CordonHost, ReturnHost
@@ -22,11 +23,11 @@ from fairlease_schemas.job import End
 from fairlease_schemas.policy import Policy, WindowBound
 from fairlease_schemas.reasons import Reason
 from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone, RunStarted
-from fairlease_schemas.units import format_length, parse_length_ms
+from fairlease_schemas.units import MAX_LENGTH_MS, format_length, parse_length_ms
 from tests.dsl.cell import SERVICES, T0, Cell, inventory, submitted
 
 STOP_MARGIN_MS = Policy().stop_margin_ms
-ANY_WINDOW = (WindowBound(up_to_gpus=1 << 30, shortest_ms=1, longest_ms=1 << 40),)
+ANY_WINDOW = (WindowBound(up_to_gpus=1 << 30, shortest_ms=1, longest_ms=MAX_LENGTH_MS),)
 
 
 class Habit(NamedTuple):
@@ -139,9 +140,14 @@ class Scribe:
 
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
+        self._waited: dict[str, str] = {}
+
+    def look(self) -> None:
+        """Who waits in each class before a record: the reason that it ends was theirs."""
+        self._waited |= {key: self._members(key) for key in self.cell.world.line.classes}
 
     def lines(self, record: Record) -> list[str]:
-        """One line for each event that matters; the record is folded already."""
+        """One line for each event that matters; the record is folded already, and `look` came before."""
         at = format_length(self.cell.world.log_time_ms - T0)
         return [f"{at:<9} {text}" for event in record.events if (text := self._text(event))]
 
@@ -165,7 +171,8 @@ class Scribe:
             case reasons.ReasonBegan():
                 return f"{self._subject(event.subject)} waits: {event.code}{self._evidence(event)}"
             case reasons.ReasonEnded():
-                return f"{self._subject(event.subject)} no longer waits: {event.code}"
+                who = self._waited.get(event.subject) or self._subject(event.subject)
+                return f"{who} no longer waits: {event.code}"
             case cycle.CycleAbandoned():
                 return f"cycle abandoned, {event.missing} is missing"
             case _:
@@ -206,11 +213,14 @@ class Scribe:
         return shown if number == 1 else f"{shown}#{number}"
 
     def _subject(self, subject: str) -> str:
-        jobs = self.cell.world.jobs
-        if subject in jobs:
+        if subject in self.cell.world.jobs:
             return self._job(subject)
-        members = [one.request_id for one in jobs.values() if class_key(one) == subject and not one.is_terminal]
-        return "+".join(members) or "nobody"
+        return self._members(subject) or self._waited.get(subject, "nobody")
+
+    def _members(self, key: str) -> str:
+        """The jobs of a class that wait, as one name."""
+        jobs = self.cell.world.jobs.values()
+        return "+".join(one.request_id for one in jobs if one.phase is Phase.WAITING and class_key(one) == key)
 
     def _evidence(self, event: reasons.ReasonBegan) -> str:
         evidence, until_ms = event.evidence, self.cell.world.log_time_ms + event.evidence.for_ms - T0
@@ -302,6 +312,8 @@ class Stage(Tended):
         return self.log
 
     def append(self, data: bytes) -> Record:
+        if self._scribe is not None:
+            self._scribe.look()
         record = super().append(data)
         if self._scribe is not None:
             self.log.extend(" ".join(line.split()) for line in self._scribe.lines(record))
