@@ -152,7 +152,7 @@ async def _turn(live: Live, agents: Agents, request_id: str) -> int:
 
 
 def _decided_ns(world: World, count: int) -> list[int]:
-    """Processor time of the three steps of a cycle that its period starts, on copies of this world: no bus, no bytes."""
+    """Processor time of the three steps of a cycle that its period starts, on copies of this world, without a bus."""
     dump = world.dump()
     found = []
     gc.collect()

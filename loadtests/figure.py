@@ -43,13 +43,15 @@ class Limits(NamedTuple):
         }
 
 
-def report_of(profile: str, figures: Sequence[Figure], limits: Limits, wall_s: float) -> dict[str, Any]:
-    """The LoadReport."""
+def report_of(
+    profile: str, before: dict[str, Any], figures: Sequence[Figure], limits: Limits, wall_s: float
+) -> dict[str, Any]:
+    """The LoadReport; `before` is the machine as it was when the run began."""
     return {
         "apiVersion": "fairlease/v1",
         "kind": "LoadReport",
         "profile": profile,
-        "machine": machine(),
+        "machine": before,
         "figures": {figure.name: limits.entry(figure) for figure in figures},
         "missed": missed(figures, limits),
         "wall_s": round(wall_s, 1),
@@ -75,7 +77,7 @@ def table_of(report: dict[str, Any]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """What the figures are measured on; `load_1m` says how much else it does."""
     model = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), "")
     memory = next((int(line.split()[1]) // 1024 for line in _lines("/proc/meminfo") if "MemTotal" in line), 0)
     return {

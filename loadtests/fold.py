@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 
 
 def fold(jobs: int, seed: int) -> list[Figure]:
-    """Events a second of processor time, the fastest of five folds; the collector is off, as in a service that folds."""
+    """Events a second of processor time, the fastest of five folds; the collector is off, as in a service."""
     records = rich_log(jobs, seed)
     events = sum(len(read_record(data).events) for data in records)
     size = sum(map(len, records))

@@ -16,7 +16,7 @@ sys.path[1:1] = [str(ROOT), str(ROOT / "services"), str(ROOT / "schemas")]
 
 from answer import answer  # noqa: E402 - the sources are found only from here on
 from cycle import cycle  # noqa: E402 - as above
-from figure import Figure, Limits, missed, report_of, table_of  # noqa: E402 - as above
+from figure import Figure, Limits, machine, missed, report_of, table_of  # noqa: E402 - as above
 from fold import fold  # noqa: E402 - as above
 from killed import killed  # noqa: E402 - as above
 from live import ACCOUNT, Live, cell, contract  # noqa: E402 - as above
@@ -38,10 +38,10 @@ def main() -> int:
     args = parser.parse_args()
     profile = tomllib.loads((ROOT / "loadtests/profiles" / f"{args.profile}.toml").read_text(encoding="utf-8"))
     limits = Limits(profile["limits"])
-    started_s = time.monotonic()
+    before, started_s = machine(), time.monotonic()
     load = profile["load"]
     figures = rules(load["turns"], load["seed"]) if profile["name"] == "rules" else asyncio.run(_measured(load))
-    report = report_of(profile["name"], figures, limits, time.monotonic() - started_s)
+    report = report_of(profile["name"], before, figures, limits, time.monotonic() - started_s)
     sys.stdout.write(json.dumps(report, indent=2) + "\n" if args.json else table_of(report))
     return 1 if missed(figures, limits) else 0
 

@@ -329,6 +329,14 @@ def test_a_claim_closes_its_hosts_to_worse_picks() -> None:
     assert here.phase(worse) == "waiting"
 
 
+def test_a_job_that_waits_only_for_the_next_record_evicts_nobody_elsewhere() -> None:
+    here = Cell().hosts(1).hosts(1, pool="l40s", first=2).budgets(a=1).policy(max_grants_per_cycle=1)
+    idle = here.submit("idle", min_runtime_ms=0, gpus_per_host=8, pools=("l40s",))
+    first, second = (here.submit(f"r{n}", gpus_per_host=4, settle=False) for n in range(2))
+    here.settle()
+    assert [here.phase(job) for job in (idle, first, second)] == ["granted"] * 3
+
+
 def test_idle_work_claims_nothing() -> None:
     # rule: 3.8
     here = cell(1)

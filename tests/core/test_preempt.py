@@ -279,6 +279,17 @@ def test_room_that_a_claim_lets_go_is_given_at_once() -> None:
     assert here.phase(late) == "granted"
 
 
+def test_what_a_claim_leaves_of_its_host_is_given_at_once() -> None:
+    here = cell()
+    victim = idle(here, "i")
+    claim = here.submit("r1", gpus_per_host=2)
+    late = here.submit("r2", "b", gpus_per_host=6, min_runtime_ms=HOUR)
+    assert here.phase(late) == "waiting"
+    left(here, victim)
+    assert (here.phase(claim), here.phase(late)) == ("granted", "granted")
+    assert list(here.world.reasons_of("placement")) == ["a/h100/1x8/0ms"]
+
+
 def test_a_kept_host_that_is_held_is_no_room_and_open_room_is_as_good() -> None:
     here = cell(2)
     full = here.submit("full", gpus_per_host=8)

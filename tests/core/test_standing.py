@@ -219,6 +219,13 @@ def test_parents_are_the_sum_of_their_children_in_each_pool_apart() -> None:
     }
 
 
+def test_use_is_counted_at_every_level_above_a_leaf() -> None:
+    here = cell(org=1, org__dep=1, dep__team=1, team__a=1)
+    here.submit("r1", gpus_per_host=2, min_runtime_ms=HOUR)
+    rows = {n.budget: (n.used_gpu_ms, n.promised_gpu_ms) for n in standings(here.world, "h100", T0 + 15 * MINUTE)}
+    assert rows == dict.fromkeys(("org", "dep", "team", "a"), (2 * 15 * MINUTE, 2 * 45 * MINUTE))
+
+
 def test_idle_work_is_neither_used_nor_promised() -> None:
     # rule: 2.4 2.5
     here = cell(a=1)

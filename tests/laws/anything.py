@@ -21,8 +21,10 @@ def anything(kind: typing.Any) -> st.SearchStrategy[typing.Any]:  # noqa: ANN401
         return {int: _INTS, str: _TEXT, bool: st.booleans(), type(None): st.none()}[kind]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return st.one_of(*(anything(one) for one in typing.get_args(kind)))
+    if kind is typing.Any:
+        return _INTS | _TEXT
     if typing.get_origin(kind) is dict:
-        return st.dictionaries(_TEXT, _INTS | _TEXT, max_size=3)
+        return st.dictionaries(_TEXT, anything(typing.get_args(kind)[1]), max_size=3)
     if typing.get_origin(kind) is tuple:
         return st.lists(anything(typing.get_args(kind)[0]), max_size=3).map(tuple)
     if issubclass(kind, Enum):

@@ -31,5 +31,6 @@ def examine(law: Callable[[T], None], anything: st.SearchStrategy[T], examples: 
     try:
         test()
     except BaseException as error:
-        error.add_note(f"again: FAIRLEASE_SEED={SEED} FAIRLEASE_LAW_EXAMPLES={examples} pytest -k {law.__name__}")
+        name = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+        error.add_note(f"again: FAIRLEASE_SEED={SEED} FAIRLEASE_LAW_EXAMPLES={MANY} pytest '{name}'")
         raise

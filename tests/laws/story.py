@@ -4,12 +4,13 @@ A story is a list of steps. Jobs and hosts are named by number, taken modulo wha
 every story means something and stays meaningful while it is made smaller.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
 from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangeMember, ChangePolicy, CordonHost, ReturnHost
-from fairlease_schemas.envelope import Said
+from fairlease_schemas.envelope import Answer, Said
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import End
 from fairlease_schemas.policy import Policy
@@ -103,9 +104,13 @@ class Turn(NamedTuple):
 
 
 class Cross(NamedTuple):
-    """One service decides, and its record is appended after the next step, if the fence of its scope lets it."""
+    """One service decides, and its record is appended after the next step, if the fence of its scope lets it.
+
+    Admission decides on the end of some attempt, so that it crosses with what `alloc` decides about it.
+    """
 
     service: str
+    job: int
 
 
 class Rest(NamedTuple):
@@ -165,7 +170,7 @@ _SHARE = st.builds(
 _RULES = st.builds(Rules, number=st.integers(0, len(POLICIES) - 1))
 _WAIT = st.builds(Wait, ms=st.sampled_from((1, SECOND, 10 * SECOND, 2 * MINUTE, 20 * MINUTE, HOUR)))
 _TURN = st.builds(Turn, service=_SERVICES)
-_CROSS = st.builds(Cross, service=_SERVICES)
+_CROSS = st.builds(Cross, service=_SERVICES, job=st.integers(0, 9))
 _REST = st.builds(Rest)
 _TABLE = (
     *(_REST,) * 5,
@@ -189,18 +194,19 @@ def stories(steps: int = 20) -> st.SearchStrategy[Story]:
     )
 
 
-def play(story: Story, cell: Cell | None = None) -> Cell:
-    """The cell after the story, at rest."""
+def play(story: Story, cell: Cell | None = None, at_rest: Callable[[Cell], None] | None = None) -> Cell:
+    """The cell after the story, at rest. With `at_rest`, it rests after every step, and that looks on."""
     cell = cell or Cell()
-    Player(cell, story).run()
+    Player(cell, story, at_rest).run()
     return cell
 
 
 class Player:
     """Tells a cell the steps of a story one by one."""
 
-    def __init__(self, cell: Cell, story: Story) -> None:
+    def __init__(self, cell: Cell, story: Story, at_rest: Callable[[Cell], None] | None) -> None:
         self.cell = cell
+        self.at_rest = at_rest
         self.story = story
         self.jobs: list[str] = []
         self.last: tuple[Said, str] | None = None
@@ -218,6 +224,9 @@ class Player:
             crossing, self.crossing = self.crossing, None
             self._do(step)
             self._land(crossing)
+            if self.at_rest is not None:
+                self.cell.settle()
+                self.at_rest(self.cell)
         self._land(self.crossing)
         self.cell.settle()
 
@@ -259,7 +268,8 @@ class Player:
                 cell.step(step.service)
             case Cross():
                 scope = SCOPES[step.service]
-                self.crossing = (scope, cell.world.scope_position(scope), cell.draft(step.service))
+                answers = self._ending(step.job) if step.service == "admission" else ()
+                self.crossing = (scope, cell.world.scope_position(scope), cell.draft(step.service, answers))
             case Rest():
                 cell.settle()
             case Again():
@@ -283,6 +293,15 @@ class Player:
         else:
             code = {End.SUCCEEDED: 0, End.FAILED: 1}.get(step.end)
             self._say(RunGone(attempt=attempt.id, token=token, end=step.end, exit_code=code), host)
+
+    def _ending(self, number: int) -> tuple[Answer, ...]:
+        """The report that a part of some live attempt is gone."""
+        live = [job for job in self.cell.world.jobs.values() if job.live]
+        if not live:
+            return ()
+        job = live[number % len(live)]
+        end = End.FAILED if number % 2 else End.CANCELLED
+        return (self.cell.answer(self.cell.run_gone(job.id, end, 1), job.attempts[-1].hosts[-1]),)
 
     def _boot(self, step: Boot) -> None:
         name = f"host-{step.host + 1:03d}"

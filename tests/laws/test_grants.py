@@ -3,7 +3,7 @@
 from collections import Counter
 
 from fairlease.core.order import host_order
-from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, ReservationMade
+from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, ReservationEnded, ReservationMade
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.host import HostHeld, HostHoldCleared
 from fairlease_schemas.ids import job_of
@@ -23,12 +23,17 @@ class Occupancy:
         self.holder: dict[Gpu, str] = {}
         self.holds: Counter[str] = Counter()
         self.ended: set[str] = set()
+        self.kept: dict[str, tuple[ReservationMade, int]] = {}
 
     def see(self, cell: Cell, record: Record) -> None:
         for event in record.events:
             match event:
                 case GangGranted():
-                    self._granted(cell, event)
+                    self._granted(cell, event, record.at_ms)
+                case ReservationMade():
+                    self.kept[event.job] = (event, cell.world.log_time_ms + event.for_ms)
+                case ReservationEnded():
+                    del self.kept[event.job]
                 case AttemptEnded():
                     assert event.attempt not in self.ended, "released twice"
                     self.ended.add(event.attempt)
@@ -46,12 +51,16 @@ class Occupancy:
             for index, attempt in enumerate(cell.world.fleet.occupants(host)):
                 assert self.holder.get((host, index), "") == attempt, "the fold's occupancy is the log's"
 
-    def _granted(self, cell: Cell, event: GangGranted) -> None:
+    def _granted(self, cell: Cell, event: GangGranted, at_ms: int) -> None:
         job = cell.world.jobs[event.job]
         request, hosts = job.request, [part.host for part in event.parts]
         assert len(set(hosts)) == len(hosts) == request.hosts, "the gang is whole, each host once"
         assert event.pool in request.pools
         assert event.number == len(job.attempts)
+        self.kept.pop(event.job, None)
+        in_force = [made for made, until_ms in self.kept.values() if at_ms < until_ms and made.pool == event.pool]
+        kept = {host for made in in_force for host in made.hosts}
+        assert kept.isdisjoint(hosts), "granted on hosts that are kept for another"
         for part in event.parts:
             size = cell.world.fleet.hosts[part.host].gpus
             assert len(set(part.gpus)) == len(part.gpus) == request.gpus_per_host

@@ -4,9 +4,20 @@ from fairlease.core.deciders import RULES
 from fairlease.core.job import Phase
 from fairlease.core.placement.fit import Room, Shape
 from fairlease_schemas import job as events
-from fairlease_schemas.cycle import CycleRanked, GangGranted
+from fairlease_schemas.budget import BudgetChanged
+from fairlease_schemas.commands import CancelJob
+from fairlease_schemas.cycle import (
+    CycleAbandoned,
+    CyclePlaced,
+    CycleRanked,
+    GangGranted,
+    ReservationEnded,
+    ReservationMade,
+)
 from fairlease_schemas.envelope import Record, TimerFired
+from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered
 from fairlease_schemas.ids import job_of
+from fairlease_schemas.policy import PolicyChanged
 from tests.dsl.cell import MINUTE, SERVICES, T0, Cell
 from tests.laws.examine import at_length, examine
 from tests.laws.story import Story, play, stories
@@ -28,6 +39,7 @@ class Lives:
     def __init__(self) -> None:
         self.phase: dict[str, str] = {}
         self.ends: dict[str, int] = {}
+        self.cancelled: set[str] = set()
 
     def see(self, cell: Cell, record: Record) -> None:
         before = dict(self.phase)
@@ -35,6 +47,10 @@ class Lives:
             if isinstance(event, ENDS):
                 self.ends[event.job] = self.ends.get(event.job, 0) + 1
                 assert self.ends[event.job] == 1, "a job ends once"
+            if isinstance(event, events.AttemptEnding) and event.end is events.End.CANCELLED:
+                self.cancelled.add(job_of(event.attempt))
+            if isinstance(event, events.JobRequeued):
+                assert event.job not in self.cancelled or _by_itself(cell, event.job), "a cancel was forgotten"
         for name, job in cell.world.jobs.items():
             was, now = before.get(name, ""), str(job.phase)
             if was != now:
@@ -47,6 +63,15 @@ class Lives:
             assert job.is_terminal == (name in self.ends)
             if job.live is not None:
                 assert job.live.is_stillborn == job.is_terminal
+
+
+def _by_itself(cell: Cell, job: str) -> bool:
+    """Whether nobody asked for the cancel: an agent said `cancelled` of its own accord."""
+    return not any(job == said.job for record in _heard(cell) for said in record if isinstance(said, CancelJob))
+
+
+def _heard(cell: Cell) -> list[list[object]]:
+    return [[answer.said for answer in cell.record(n).answers] for n in range(1, len(cell.records) + 1)]
 
 
 def _leads(was: str, now: str) -> bool:
@@ -68,43 +93,57 @@ def test_a_job_takes_legal_steps_and_ends_once(examples: int) -> None:
 @at_length
 def test_at_rest_everybody_waits_with_a_reason_that_is_true(examples: int) -> None:
     def nobody_waits_unexplained(story: Story) -> None:
-        world = play(story).world
-        backoffs = {name for name, job in world.jobs.items() if job.phase is Phase.BACKOFF}
-        assert set(world.reasons_of("placement")) == set(world.line.classes)
-        assert set(world.reasons_of("admission")) == backoffs
-        for name, job in world.jobs.items():
-            assert job.is_terminal or job.live or name in backoffs or job.phase is Phase.WAITING
+        play(story, at_rest=explained)
 
     examine(nobody_waits_unexplained, stories(), examples)
+
+
+def explained(cell: Cell) -> None:
+    """Who waits has a reason of its class or its backoff; no reason is left of one that no longer waits."""
+    world = cell.world
+    backoffs = {name for name, job in world.jobs.items() if job.phase is Phase.BACKOFF}
+    assert set(world.reasons_of("placement")) == set(world.line.classes)
+    assert set(world.reasons_of("admission")) == backoffs
+    for name, job in world.jobs.items():
+        assert job.is_terminal or job.live or name in backoffs or job.phase is Phase.WAITING
 
 
 @at_length
 def test_at_rest_nobody_waits_for_room_that_is_there(examples: int) -> None:
     def room_is_given(story: Story) -> None:
-        cell = play(story)
-        world = cell.world
-        now_ms = world.cycle.ranked_ms
-        for waiting in world.line.classes.values():
-            shape = Shape(waiting.sample.request.hosts, waiting.sample.request.gpus_per_host)
-            for pool in waiting.sample.request.pools:
-                for _, job in waiting.members:
-                    assert Room(world, pool, now_ms).find(shape, job) is None
+        play(story, at_rest=served)
 
     examine(room_is_given, stories(), examples)
+
+
+def served(cell: Cell) -> None:
+    """No waiting job fits, as things stood when the last cycle looked."""
+    world = cell.world
+    for waiting in world.line.classes.values():
+        shape = Shape(waiting.sample.request.hosts, waiting.sample.request.gpus_per_host)
+        for pool in waiting.sample.request.pools:
+            for _, job in waiting.members:
+                assert Room(world, pool, world.cycle.ranked_ms).find(shape, job) is None
 
 
 @at_length
 def test_at_rest_there_is_nothing_left_to_decide(examples: int) -> None:
     def all_have_said_all(story: Story) -> None:
-        cell = play(story)
-        world = cell.world
-        assert [name for name in SERVICES if cell.draft(name)] == []
-        assert (world.cycle.stage, world.stillborn, world.uncharged) == ("idle", {}, {})
-        assert all(world.jobs[kept.job].phase is Phase.WAITING for kept in world.reservations.values())
-        timer = TimerFired(due_ms=world.log_time_ms)
-        assert not cell.draft("admission", (cell.answer(timer, "admission", "FL_LAB_TIMERS"),)) or _is_due(cell)
+        play(story, at_rest=finished)
 
     examine(all_have_said_all, stories(), examples)
+
+
+def finished(cell: Cell) -> None:
+    """Nobody has anything to say, and nothing is half done."""
+    world = cell.world
+    assert [name for name in SERVICES if cell.draft(name)] == []
+    assert (world.cycle.stage, world.stillborn, world.uncharged) == ("idle", {}, {})
+    for kept in world.reservations.values():
+        assert world.jobs[kept.job].phase is Phase.WAITING
+        assert world.cycle.ranked_ms < kept.expires_ms, "a reservation outlives a cycle that saw it run out"
+    timer = TimerFired(due_ms=world.log_time_ms)
+    assert not cell.draft("admission", (cell.answer(timer, "admission", "FL_LAB_TIMERS"),)) or _is_due(cell)
 
 
 def _is_due(cell: Cell) -> bool:
@@ -112,24 +151,47 @@ def _is_due(cell: Cell) -> bool:
     return due_ms is not None and due_ms <= cell.now_ms
 
 
-@at_length
-def test_a_cell_left_alone_writes_one_cycle_a_period(examples: int) -> None:
-    def cycles_are_periodic(story: Story) -> None:
-        cell = play(story)
+class Ranks:
+    """When a cycle began, and what had happened since the one before."""
+
+    NEWS = (
+        *(events.JobAdmitted, events.JobCancelled, events.JobReleased, events.JobRequeued, events.AttemptEnded),
+        *(BudgetChanged, PolicyChanged, HostRegistered, HostHeld, HostHoldCleared, ReservationEnded, CycleAbandoned),
+    )
+
+    def __init__(self) -> None:
+        self.news_position = 0
+        self.ranked_ms = self.basis = 0
+        self.is_cut = True
+        self.kept: set[str] = set()
+
+    def see(self, cell: Cell, record: Record) -> None:
         policy = cell.world.policy
         assert policy is not None
-        before = len(cell.records)
-        cell.at(cell.now_ms - T0 + 30 * MINUTE)
-        written = [cell.record(position) for position in range(before + 1, len(cell.records) + 1)]
-        ranks = sum(1 for record in written if any(isinstance(e, CycleRanked) for e in record.events))
-        others = sum(1 for record in written if record.by in ("admission", "ledger"))
-        granted = sum(1 for record in written for event in record.events if isinstance(event, GangGranted))
-        classes = len(cell.world.line.classes) + 1
-        periods = 30 * MINUTE // policy.rank_period_ms + 1
-        # A cut rank goes on until it has seen every class; grants, evictions and ends are news.
-        assert ranks <= (periods + others + 2 * granted + 3 * len(cell.world.jobs)) * classes
+        for event in record.events:
+            if isinstance(event, CycleRanked):
+                is_due = record.at_ms >= self.ranked_ms + policy.rank_period_ms
+                assert is_due or self.is_cut or self.news_position > self.basis, "a rank without a reason"
+                self.ranked_ms, self.basis, self.is_cut = cell.world.log_time_ms, record.basis, event.is_cut
+            elif isinstance(event, CyclePlaced):
+                self.is_cut = self.is_cut or event.is_cut
+            elif isinstance(event, ReservationMade):
+                self.kept.add(event.job)
+            if isinstance(event, self.NEWS) or (isinstance(event, GangGranted) and event.job in self.kept):
+                self.news_position = cell.world.position
+                self.kept.discard(getattr(event, "job", ""))
 
-    examine(cycles_are_periodic, stories(), examples)
+
+@at_length
+def test_two_ranks_within_a_period_have_news_between_them(examples: int) -> None:
+    """So a cell at rest writes one cycle a period, whoever waits in it."""
+
+    def ranks_have_reasons(story: Story) -> None:
+        ranks = Ranks()
+        cell = play(story, Cell(ranks.see))
+        cell.at(cell.now_ms - T0 + 30 * MINUTE)
+
+    examine(ranks_have_reasons, stories(), examples)
 
 
 @at_length

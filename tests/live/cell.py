@@ -17,7 +17,8 @@ from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_p
 from fairlease_schemas.subjects import SERVICES
 from tests.house.tree import ROOT
 from tests.live import process
-from tests.live.desk import ACCOUNTS, LIMIT_S, Desk, eventually
+from tests.live.court import LIMIT_S, eventually
+from tests.live.desk import ACCOUNTS, Desk
 
 HOSTS, GPUS = 4, 8
 SIMULATE = f"{HOSTS}x{GPUS}"
@@ -111,7 +112,7 @@ class Up(Desk):
         out = self.home / "up.out"
         accounts = [word for account in ACCOUNTS for word in ("--account", account)]
         with out.open("wb") as said, (self.home / "up.err").open("ab") as errors:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # noqa: ASYNC220 - it outlives the loops of tests
                 [sys.executable, "-m", "fairlease", "up", "--simulate-gpus", SIMULATE, *accounts],
                 env=self.env,
                 stdin=subprocess.DEVNULL,

@@ -6,31 +6,25 @@ for one that `fairlease up` does. Whatever was acknowledged here must be in the 
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.core import view
-from fairlease.core.order import host_order
-from fairlease.replay.verify import Replay
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.settings import url_in
 from fairlease_schemas.ids import job_id
-from fairlease_schemas.orders import HostOrder
 from fairlease_schemas.policy import DEFAULT_WINDOW_BOUNDS, Policy, WindowBound
 from fairlease_schemas.subjects import Subjects
-from tests.live.journal import Journal, api, last_on, read_stream
-from tests.live.oracle import OWNER, Oracle
+from tests.live.court import LIMIT_S, Court, eventually
+from tests.live.journal import Journal, Stored, api, last_on
+from tests.live.oracle import Oracle
 
 ACCOUNTS = ("local", "ci")
 BUDGETS = ("team-a", "team-b")
-LIMIT_S = 60.0
-"""How long a condition is waited for: the machine may be busy; nothing here measures time."""
-
 QUICK = Policy(
     window_bounds=(WindowBound(up_to_gpus=1 << 30, shortest_ms=1, longest_ms=DEFAULT_WINDOW_BOUNDS[0].longest_ms),),
     retry_backoff_ms=300,
@@ -39,11 +33,9 @@ QUICK = Policy(
 )
 """Numbers by which a test need not wait for minutes."""
 
-_T = TypeVar("_T")
-
 
 class Job(NamedTuple):
-    """A job to hand in, and the terminal event that is expected of it, with its exit code."""
+    """A job to hand in, and the terminal event that is expected of it (any, when empty), with its exit code."""
 
     name: str
     script: str = "exit 0"
@@ -64,21 +56,6 @@ class Job(NamedTuple):
         return job_id(self.account, self.budget, self.name)
 
 
-async def eventually(
-    holds: Callable[[], _T] | Callable[[], Awaitable[_T]], what: str, limit_s: float = LIMIT_S, pause_s: float = 0.02
-) -> _T:
-    """The first true answer of a condition; fails, saying what was waited for, when there is none."""
-    until_s = asyncio.get_running_loop().time() + limit_s
-    while True:
-        found: Any = holds()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found  # type: ignore[no-any-return]  # what the condition gave
-        assert asyncio.get_running_loop().time() < until_s, f"not within {limit_s:g} s: {what}"
-        await asyncio.sleep(pause_s)
-
-
 class Desk:
     """One test's view of the cell in `home`."""
 
@@ -86,7 +63,8 @@ class Desk:
         self.home = home
         self.subjects = Subjects("lab")
         self.jobs: dict[str, Job] = {}
-        self.journal = Journal(lambda: self.client, self.subjects)
+        self.journal = Journal(lambda: self.client, self.subjects.log_stream)
+        self.court = Court(self)
         self._client: Connection | None = None
 
     @property
@@ -130,7 +108,7 @@ class Desk:
             assert answer["error"].get("code", 0) >= 500, answer
             await asyncio.sleep(0.05)
 
-    async def send(self, verb: str, body: Any, account: str = "local") -> int:
+    async def send(self, verb: str, body: object, account: str = "local") -> int:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.publish(self.subjects.command(account, verb), data)
 
@@ -161,17 +139,17 @@ class Desk:
     async def answer(self, account: str, seq: int) -> dict[str, Any]:
         """The answer in the feed to the command at that place of the account's inbox."""
 
-        async def stored() -> Any:
+        async def stored() -> Stored | None:
             return await last_on(self.client, self.subjects.feed_stream, self.subjects.answer(account, seq))
 
         found = await eventually(stored, f"the answer to {account} {seq}")
         return dict(json.loads(found.data))
 
-    async def answered(self, verb: str, body: Any, account: str = "local") -> dict[str, Any]:
+    async def answered(self, verb: str, body: object, account: str = "local") -> dict[str, Any]:
         return await self.answer(account, await self.send(verb, body, account))
 
     # what became of it -----------------------------------------------------------------------------
-    async def ask(self, service: str, question: str, body: Any = None) -> dict[str, Any]:
+    async def ask(self, service: str, question: str, body: object = None) -> dict[str, Any]:
         """A service's reply; empty while nobody replies."""
         try:
             reply = await self.client.request(
@@ -218,7 +196,7 @@ class Desk:
 
     @staticmethod
     def _check_end(job: Job, end: dict[str, Any]) -> None:
-        assert end["type"] == job.end, (job, end)
+        assert not job.end or end["type"] == job.end, (job, end)
         assert job.code is None or end.get("exit_code") == job.code, (job, end)
 
     def started(self) -> list[tuple[str, str]]:
@@ -235,96 +213,20 @@ class Desk:
         await eventually(self._is_at_rest, "every job is over and nothing is left to write")
 
     async def _is_at_rest(self) -> bool:
+        """Whether every job is over, charged, and holds nothing; fails as soon as the oracle finds something."""
         await self.journal.read()
-        if not self.journal.ends.keys() >= self.jobs.keys() | self.journal.admitted:
-            return False
-        return not Oracle(self.journal.records).rest()
+        assert self.journal.oracle.findings == []
+        over = self.journal.ends.keys() >= self.jobs.keys() | self.journal.admitted
+        return over and not self.journal.oracle.rest()
 
-    # judgement ---------------------------------------------------------------------------------------
     async def judge(self) -> Oracle:
-        """Lets everything come to rest, then replays and judges the log and all that was made of it."""
+        """Lets everything come to rest; then the log, and all that was made of it, is judged."""
         await self.cancel_rest()
-        await eventually(self._is_everything_answered, "every message has its answer")
-        oracle = await self.judge_log()
-        assert oracle.rest() == []
-        missing = self.jobs.keys() - oracle.jobs.keys()
+        missing = self.jobs.keys() - self.journal.oracle.jobs.keys()
         assert not missing, f"acknowledged and lost: {missing}"
-        self._judge_hosts(oracle)
-        await eventually(lambda: self._is_feed_whole(oracle), "every answer and step is in the feed, once")
-        return oracle
-
-    async def judge_log(self) -> Oracle:
-        """The log as it is now: replayed without a difference, and nothing found by the oracle."""
-        await self.journal.read()
-        oracle = Oracle(self.journal.records)
-        assert oracle.findings == []
-        replay = Replay()
-        for entry in self.journal.entries:
-            difference = replay.check(entry.seq, entry.data)
-            assert difference is None, difference
-        await eventually(lambda: self._are_orders_true(replay), "the orders say what the log says")
-        await eventually(lambda: self._are_views_true(replay), "the explainer says what the log says")
-        return oracle
-
-    async def _is_everything_answered(self) -> bool:
-        """Whether the owners answered every command and report, each once, leaving none out."""
-        await self.journal.read()
-        oracle = Oracle(self.journal.records)
-        names = await api(self.client, "STREAM.NAMES")
-        inboxes = [name for name in names["streams"] if name.startswith(self.subjects.inbox_prefix)]
-        for stream in (*inboxes, self.subjects.reports_stream):
-            owed: dict[str, list[int]] = {}
-            for message in await read_stream(self.client, stream):
-                owner = OWNER.get(message.subject.rpartition(".")[2])
-                if owner is not None:
-                    owed.setdefault(owner, []).append(message.seq)
-            for owner, sequences in owed.items():
-                if oracle.answered.get((owner, stream)) != sequences:
-                    return False
-        return True
-
-    async def _are_orders_true(self, replay: Replay) -> bool:
-        for host in replay.world.ordered:
-            stored = await last_on(self.client, self.subjects.orders_stream, self.subjects.order(host))
-            if stored is None or msgspec.json.decode(stored.data, type=HostOrder) != host_order(replay.world, host):
-                return False
-        return True
-
-    async def _are_views_true(self, replay: Replay) -> bool:
-        """Whether the explainer, from wherever it started, has the fold that a replay from the start has."""
-        world = replay.world
-        for name, made in (("shares", view.shares(world)), ("hosts", view.hosts_view(world))):
-            if await self.ask("explainer", name) != _as_json(made):
-                return False
-        said = await asyncio.gather(*(self.ask("explainer", "job", {"job": name}) for name in world.jobs))
-        return said == [_as_json(view.job_view(world, job)) for job in world.jobs.values()]
-
-    def _judge_hosts(self, oracle: Oracle) -> None:
-        """What agents wrote down and what really began, against the log."""
-        started = self.started()
-        assert len(started) == len(set(started)), f"began twice: {[s for s in started if started.count(s) > 1]}"
-        records = {(path.parent.name, path.parts[-4]): path.parent for path in self.home.glob("agent/*/runs/*/run.json")}
-        assert set(started) <= records.keys(), "began without a record"
-        for (name, host), directory in records.items():
-            attempt = oracle.attempts[name]
-            facts = json.loads((directory / "run.json").read_bytes())
-            gone = json.loads((directory / "gone.json").read_bytes())
-            assert facts["token"] == f"1-{attempt.token[0]}-{attempt.token[1]}", (name, host)
-            logged = attempt.gone[host]
-            assert (logged["end"], logged.get("exit_code")) == (gone["end"], gone.get("exit_code")), (name, host)
-            assert host not in attempt.started or (directory / "started.json").exists(), (name, host)
-        for name, attempt in oracle.attempts.items():
-            assert attempt.is_stillborn or {(name, host) for host in attempt.parts} <= records.keys(), name
-
-    async def _is_feed_whole(self, oracle: Oracle) -> bool:
-        found = [stored.headers["ce-id"] for stored in await read_stream(self.client, self.subjects.feed_stream)]
-        assert len(found) == len(set(found)), f"twice in the feed: {[i for i in found if found.count(i) > 1]}"
-        assert set(found) <= oracle.expected_feed, set(found) - oracle.expected_feed
-        return set(found) == oracle.expected_feed
-
-
-def _as_json(value: object) -> Any:
-    return json.loads(msgspec.json.encode(value))
+        await self.court.judge()
+        assert self.journal.oracle.rest() == []
+        return self.journal.oracle
 
 
 class Ears:
@@ -342,7 +244,7 @@ class Ears:
 
         for subject in subjects:
             await desk.client.subscribe(subject, cb=hear)
-        await desk.client.flush()
+        await api(desk.client, "INFO")  # answered behind the subscriptions, however long the bus is away
         return ears
 
     async def next(self, fits: Callable[[Msg], bool] = lambda _: True, limit_s: float = LIMIT_S) -> Msg:

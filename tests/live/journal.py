@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import nats.errors
 from nats.aio.client import Client
 
-from fairlease_schemas.subjects import Subjects
+from tests.live.oracle import TERMINAL, Oracle
 
-TERMINAL = frozenset(("job-succeeded", "job-failed", "job-cancelled", "job-timed-out"))
 _AT_ONCE = 64
 _NOT_FOUND = 10037
 
@@ -25,29 +24,45 @@ class Stored(NamedTuple):
     headers: dict[str, str]
 
 
-class Journal:
-    """The log so far: `read` takes up what is new. A record that is no JSON is kept as an empty one."""
+class Tail:
+    """All messages of a stream so far: `read` takes up what is new."""
 
-    def __init__(self, client: Callable[[], Client], subjects: Subjects) -> None:
+    def __init__(self, client: Callable[[], Client], stream: str) -> None:
         self._client = client
-        self._subjects = subjects
-        self.entries: list[Stored] = []
+        self._stream = stream
+        self.messages: list[Stored] = []
+
+    async def read(self) -> int:
+        """Reads to the end and returns the last sequence."""
+        last = self.messages[-1].seq if self.messages else 0
+        self.messages += await read_stream(self._client(), self._stream, last + 1)
+        return self.messages[-1].seq if self.messages else 0
+
+
+class Journal(Tail):
+    """The log so far, as plain JSON and as the oracle sees it. A record that is no JSON is kept as an empty one."""
+
+    def __init__(self, client: Callable[[], Client], stream: str) -> None:
+        super().__init__(client, stream)
         self.records: list[dict[str, Any]] = []
         self.ends: dict[str, dict[str, Any]] = {}
         self.admitted: set[str] = set()
+        self.oracle = Oracle()
 
     async def read(self) -> int:
-        """Reads to the end of the log and returns its last position."""
-        for stored in await read_stream(self._client(), self._subjects.log_stream, len(self.entries) + 1):
-            assert stored.seq == len(self.entries) + 1, f"position {len(self.entries) + 1} is missing"
-            self.entries.append(stored)
-            self.records.append(_plain(stored.data))
-            for event in self.records[-1].get("events", ()):
+        position = await super().read()
+        for message in self.messages[len(self.records) :]:
+            record = _plain(message.data)
+            self.records.append(record)
+            assert message.seq == len(self.records), f"position {len(self.records)} is missing"
+            if record:
+                self.oracle.see(record)
+            for event in record.get("events", ()):
                 if event["type"] in TERMINAL:
                     self.ends[event["job"]] = event
                 elif event["type"] == "job-admitted":
                     self.admitted.add(event["job"])
-        return len(self.entries)
+        return position
 
     def events(self, *tags: str, after: int = 0) -> list[dict[str, Any]]:
         """Events with these tags in records behind that position, in order."""

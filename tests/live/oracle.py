@@ -6,11 +6,9 @@ Each finding names its position. `rest` adds what must hold when every job is ov
 
 import hashlib
 import json
-from collections.abc import Iterable
 from typing import Any
 
-from tests.live.journal import TERMINAL
-
+TERMINAL = frozenset(("job-succeeded", "job-failed", "job-cancelled", "job-timed-out"))
 SCOPE = {
     "admission": "intake",
     "ledger": "intake",
@@ -74,6 +72,7 @@ class Attempt:
         self.started: set[str] = set()
         self.gone: dict[str, dict[str, Any]] = {}
         self.is_stillborn = False
+        self.is_stopping = False
         self.over_at = 0
         self.held_gpu_ms = 0
         self.charges = 0
@@ -86,7 +85,7 @@ class Attempt:
 class Oracle:
     """`see` every record in order; `findings` says what was wrong."""
 
-    def __init__(self, records: Iterable[dict[str, Any]] = ()) -> None:
+    def __init__(self) -> None:
         self.findings: list[str] = []
         self.jobs: dict[str, Job] = {}
         self.attempts: dict[str, Attempt] = {}
@@ -97,10 +96,9 @@ class Oracle:
         self._held: dict[tuple[str, int], str] = {}
         self._ids: set[str] = set()
         self._last: dict[str, int] = {}
+        self._overtaken: dict[str, int] = {}
         self._cycle, self._stage = 0, "closed"
         self._position, self._now_ms, self._basis = 0, 0, 0
-        for record in records:
-            self.see(record)
 
     def see(self, record: dict[str, Any]) -> None:
         self._position += 1
@@ -122,6 +120,8 @@ class Oracle:
                 found(event, index)
             elif tag in TERMINAL:
                 self._see_end(event)
+        if record["by"] == "admission":
+            self._check_overtaken()
 
     def rest(self) -> list[str]:
         """What is wrong when nothing runs and nothing waits any more."""
@@ -151,6 +151,15 @@ class Oracle:
         sequences.append(seq)
         if "_INBOX_" in stream:
             self.expected_feed.add(f"{record['epoch']}-{self._position}-answer-{answer['who']}-{seq}")
+
+    def _check_overtaken(self) -> None:
+        """A grant that a cancel did not know of is asked to stop by the first record that knows of both."""
+        for name, since in list(self._overtaken.items()):
+            attempt = self.attempts[name]
+            if attempt.over_at or attempt.is_stopping:
+                del self._overtaken[name]
+            elif self._basis >= since:
+                self._wrong(f"{name} runs on, and its job is over since {since}")
 
     # hosts and GPUs ----------------------------------------------------------------------------------
     def _see_host_registered(self, event: dict[str, Any], _index: int) -> None:
@@ -229,6 +238,7 @@ class Oracle:
             self._stopping(event["attempt"])
 
     def _stopping(self, attempt: str) -> None:
+        self.attempts[attempt].is_stopping = True
         job = self.jobs[self.attempts[attempt].job]
         if not job.over_at:
             job.state = "stopping"
@@ -276,8 +286,11 @@ class Oracle:
         if job is None or job.over_at:
             self._wrong(f"{event['type']} of {event['job']}, which is unknown or over")
             return None
-        if job.attempts and not self.attempts[job.attempts[-1]].over_at:
-            self._wrong(f"{event['type']} of {event['job']} while {job.attempts[-1]} lives")
+        if job.attempts and not (last := self.attempts[job.attempts[-1]]).over_at:
+            if event["type"] == "job-cancelled" and last.token[0] > self._basis:
+                self._overtaken[job.attempts[-1]] = self._position
+            else:
+                self._wrong(f"{event['type']} of {event['job']} while {job.attempts[-1]} lives")
         return job
 
     def _see_job_requeued(self, event: dict[str, Any], _index: int) -> None:

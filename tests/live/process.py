@@ -65,3 +65,19 @@ def _read(pid: int, name: str) -> bytes:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
+
+
+def is_keeper_of(pid: int, attempt: str) -> bool:
+    """Whether the process is the shim of this attempt: its last argument is the run's directory."""
+    return _read(pid, "cmdline").rstrip(b"\0").endswith(f"/{attempt}".encode())
+
+
+def is_of_a_job(pid: int) -> bool:
+    """Whether it is a job, a part of one, or the shim that keeps it."""
+    return b"FAIRLEASE_JOB=" in _read(pid, "environ") or b"/agent/shim.py" in _read(pid, "cmdline")
+
+
+def is_part(pid: int, name: str) -> bool:
+    """Whether it is the bus, the agent, or the service of that name."""
+    words = _read(pid, "cmdline").split(b"\0")
+    return words[0].endswith(b"nats-server") if name == "bus" else name.encode() in words

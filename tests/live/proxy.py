@@ -1,24 +1,28 @@
-"""A proxy between one service and the bus that swallows acknowledgements of log appends.
+"""A proxy between one process and the bus: it swallows acknowledgements, and holds the log back.
 
-The record is stored and its writer never hears of it: the outcome is unknown (log.md L3). It reads the
-bus's side of the protocol message by message, so that whole messages are lost and nothing else.
+Without its acknowledgement a message is on its stream and its writer never hears of it (log.md L3); while
+the log is held back, the process decides on an old fold. The bus's side of the protocol is read message
+by message, so that whole messages are lost or late and nothing else.
 """
 
 import asyncio
 import re
+from typing import Self
 
 _MESSAGE = re.compile(rb"^(?:MSG|HMSG) .*?(\d+)\r\n$")
-_ACK = b'{"stream":"FL_LAB_LOG"'
+_RECORD = (b"MSG fl.lab.log.", b"HMSG fl.lab.log.")
+_ACK = re.compile(rb'^\{"stream":"([^"]+)"')
 
 
 class Proxy:
-    """`url` is where the service connects; `to_swallow` acknowledgements are lost, then none."""
+    """`url` is where the process connects; of each stream the first `to_lose` acknowledgements are lost."""
 
-    def __init__(self, target: str, to_swallow: int) -> None:
+    def __init__(self, target: str, to_lose: int) -> None:
         host, _, port = target.removeprefix("nats://").partition(":")
         self._target = (host, int(port))
-        self.to_swallow = to_swallow
-        self.swallowed = 0
+        self.to_lose = to_lose
+        self.lost: dict[str, int] = {}
+        self._held_from: bytes | None = None
         self._server: asyncio.Server | None = None
         self._links: set[asyncio.StreamWriter] = set()
 
@@ -27,7 +31,7 @@ class Proxy:
         assert self._server is not None, "enter it first"
         return f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    async def __aenter__(self) -> "Proxy":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._link, "127.0.0.1", 0)
         return self
 
@@ -36,6 +40,14 @@ class Proxy:
         self._server.close()
         for writer in self._links:
             writer.transport.abort()
+
+    def hold_log(self, first: str) -> None:
+        """From the next record of this subject on no record reaches the process; all else does."""
+        self._held_from = first.encode()
+
+    def release_log(self) -> None:
+        """The records held reach the process before the next message."""
+        self._held_from = None
 
     async def _link(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
@@ -60,13 +72,31 @@ class Proxy:
         to_bus.close()
 
     async def _tell(self, bus: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        held: list[bytes] = []
         while line := await bus.readline():
             found = _MESSAGE.match(line)
             body = await bus.readexactly(int(found[1]) + 2) if found else b""
-            if self.to_swallow and body.startswith(_ACK):
-                self.to_swallow -= 1
-                self.swallowed += 1
+            if self._loses(body):
                 continue
+            if self._is_held(line, is_behind=bool(held)):
+                held.append(line + body)
+                continue
+            if self._held_from is None:
+                to_client.writelines(held)
+                held.clear()
             to_client.write(line + body)
             await to_client.drain()
         to_client.close()
+
+    def _is_held(self, line: bytes, *, is_behind: bool) -> bool:
+        if self._held_from is None or not line.startswith(_RECORD):
+            return False
+        return is_behind or line.split()[1] == self._held_from
+
+    def _loses(self, body: bytes) -> bool:
+        found = _ACK.match(body)
+        stream = found[1].decode() if found else ""
+        if not found or self.lost.get(stream, 0) >= self.to_lose:
+            return False
+        self.lost[stream] = self.lost.get(stream, 0) + 1
+        return True

@@ -8,7 +8,6 @@ acknowledged job comes to the end that was expected of it, none starts twice, an
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -34,7 +33,7 @@ async def _handed_in(up: Up, jobs: list[Job]) -> None:
 
 async def _everything_dies(up: Up, seed: int, count: int) -> None:
     chance = Random(seed)
-    jobs = mixed(chance, count, f"die-{seed}", longest_s=2.0)
+    jobs = mixed(chance, count, f"die-{seed}", longest_s=1.0)
     records = chance.randint(1, 3 * count)
     ears = await Ears.at(up, up.subjects.log_all())
     handing_in = asyncio.create_task(_handed_in(up, jobs))

@@ -7,7 +7,6 @@ and a seeded pause of some milliseconds later the service is dead, before or aft
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -106,5 +105,3 @@ async def test_the_bus_and_the_explainer_die_together_and_no_answer_is_lost(cell
     await cell.replaced("explainer-a", explainer)
     await cell.over()
     await cell.judge()
-
-

@@ -1,5 +1,6 @@
 """Two replicas of every service at once: each decision is made twice and written once (log.md L3)."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
@@ -8,7 +9,8 @@ import pytest
 
 from fairlease_schemas.subjects import SERVICES
 from tests.live.cell import Cell, cell_at
-from tests.live.desk import eventually
+from tests.live.court import eventually
+from tests.live.desk import ACCOUNTS
 from tests.live.workload import mixed
 
 
@@ -39,6 +41,17 @@ async def _run(cell: Cell, seed: int, count: int) -> None:
     await eventually(lambda: _are_all_at_the_end(cell), "each record was written by exactly one of two replicas")
     health = [h for service in SERVICES for h in await cell.health(service)]
     assert sum(h["moved"] for h in health) > 0, "the replicas never met at the fence: nothing was tried here"
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_a_trickle_of_commands_that_keeps_both_replicas_busy_is_answered_once_each(cell: Cell, seed: int) -> None:
+    """A busy replica waits for more messages before it decides; meanwhile the other may have answered them."""
+    chance = Random(seed)
+    for number in range(200):
+        verb, body = chance.choice((("cancel-job", {"job": f"job-{number}"}), ("change-budget", {"budget": "no name"})))
+        await cell.send(verb, body, chance.choice(ACCOUNTS))
+        await asyncio.sleep(chance.uniform(0, 0.02))
+    await cell.judge()
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -5,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from fairlease.cli.main import main
+from fairlease.replay import command
 from fairlease.runtime import bus_server, streams
 from fairlease.runtime.connection import connect
+from fairlease.runtime.follower import Follower
 from fairlease.runtime.log import LogClient
 from fairlease.runtime.settings import Settings
 from fairlease_schemas.codec import read_record
@@ -138,11 +141,26 @@ async def live(tmp_path: Path, records: list[bytes], monkeypatch: pytest.MonkeyP
 async def test_the_live_log_is_replayed_and_saved_byte_for_byte(
     live: None, records: list[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import asyncio
-
     kept = tmp_path / "kept.jsonl"
     assert await asyncio.to_thread(main, ["replay", "--live", "--save", str(kept), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["positions"] == len(records)
     assert kept.read_bytes().splitlines() == records
     assert await asyncio.to_thread(main, ["replay", "--live", "-o", "jsonl"]) == 0
     assert json.loads(capsys.readouterr().out)["divergences"] == 0
+
+
+async def test_a_bus_that_hands_out_nothing_is_not_waited_for(
+    bus: bus_server.BusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ignore(_batch: object) -> None:
+        pass
+
+    monkeypatch.setattr(command, "SILENCE_S", 0.05)
+    client = await connect(bus.url, "test", exit_on_close=False)
+    follower = Follower(client, Settings(state_dir=Path()).subjects, ignore)
+    never = [asyncio.create_task(asyncio.Event().wait()) for _ in range(2)]
+    with pytest.raises(command.CannotTell, match="hands out nothing after record 0"):
+        await command._patiently(follower, *never)
+    for task in never:
+        task.cancel()
+    await client.close()

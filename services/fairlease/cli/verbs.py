@@ -257,7 +257,8 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     source.add_argument("--live", action="store_true", help="the log of the running cell")
     replay.add_argument("--save", metavar="FILE", help="with --live: also write the log here, one record to a line")
     trace = _branch(verbs, "trace", "recorded workloads")
-    play = _leaf(trace, "play", "fairlease.trace.command", [output_options()], about="play a trace into the live cell")
+    about = "play a trace on a cell of its own"
+    play = _leaf(trace, "play", "fairlease.trace.command", [output_options()], about=about)
     play.add_argument("file", metavar="FILE")
     play.add_argument("--hosts", type=grid, default=(20, 8), metavar="HxG", help="simulated hosts x GPUs (20x8)")
     play.add_argument("--speed", type=ratio, default=1.0, metavar="N", help="trace seconds per second (1)")

@@ -1,8 +1,9 @@
 """Admission: contracts become jobs, reports become a job's life (scope `intake`).
 
 Messages of one record are decided one after another on a *stage* (stage.py). After the messages
-come the house duties that log time and other jobs have made due: stillborn attempts, jobs that waited
-for others, time-outs, ends of backoffs. A record holds so many events; the next takes up the rest.
+come the house duties that log time and other jobs have made due: attempts whose grant and cancel did
+not know of each other (stillborn when the cancel came first, overtaken when the grant did), jobs that
+waited for others, time-outs, ends of backoffs. A record holds so many events; the next takes up the rest.
 """
 
 from fairlease.core import job as jobs
@@ -199,11 +200,15 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
 
 
 def _duties(stage: Stage) -> None:
-    """What time and other jobs have made due: stillborn attempts, waits for other jobs, time-outs and backoffs."""
+    """What is due: ends of stillborn attempts, stops of overtaken ones, waits for other jobs, time-outs, backoffs."""
     for attempt_id, name in list(stage.world.stillborn.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id:
             stage.emit(job, AttemptEnded(attempt=attempt_id, end=End.CANCELLED))
+    for attempt_id, name in list(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
+        job = stage.job(name)
+        if job is not None and job.live is not None and job.live.id == attempt_id and job.live.ending is None:
+            stage.emit(job, AttemptEnding(attempt=attempt_id, end=End.CANCELLED, grace_ms=job.request.grace_ms))
     ready = sorted(stage.world.dependents.ready, key=lambda name: stage.world.jobs[name].admitted)
     for name in ready[:MAX_DUTIES_PER_RECORD]:
         if len(stage.events) < MAX_EVENTS_PER_RECORD:

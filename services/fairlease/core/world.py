@@ -154,6 +154,7 @@ class World:
         self.dependents = Dependents(self._s.jobs)
         self.live: dict[AttemptId, JobId] = {}
         self.stillborn: dict[AttemptId, JobId] = {}
+        self.overtaken: dict[AttemptId, JobId] = {}
         self.lane: dict[AttemptId, int] = {}
         self.held_gpus: dict[str, int] = {}
         self._dues: list[tuple[int, str]] = []
@@ -399,6 +400,8 @@ class World:
                 self._touch(changed.live)
         elif isinstance(event, job_events.AttemptEnding) and changed.live is not None:
             self._touch(changed.live)
+        if changed.live is not None:
+            self._mark_overtaken(changed, changed.live)
         if isinstance(event, job_events.PartGone):
             self._s.ordered[event.host] = self._s.position  # the part is no longer ordered there
         if lives.due_ms(changed) != lives.due_ms(job):
@@ -412,10 +415,8 @@ class World:
         attempt = job.attempts[-1]
         self._occupy(job, attempt)
         kept = self._s.reservations.pop(event.job, None)
-        promised = self._s.promises.get(event.job)
-        vain = {*(kept.hosts if kept else ()), *(promised.hosts if promised else ())} - set(attempt.hosts)
-        if vain:
-            self._news()  # hosts that were kept in vain are room for others
+        if kept is not None or event.job in self._s.promises:
+            self._news()  # what is left of the hosts that were kept is room for others
         self._use_promise(event.job, now_ms)
         if not job.is_idle_work and not attempt.is_stillborn:
             self._hold(job, attempt, attempt.gpus, now_ms)
@@ -430,6 +431,14 @@ class World:
         if attempt.licence is cycle_events.Licence.DEBUG:
             self.lane[attempt.id] = attempt.gpus
         self.fleet.occupy(attempt.parts, attempt.id)
+        self._mark_overtaken(job, attempt)
+
+    def _mark_overtaken(self, job: lives.Job, attempt: lives.Attempt) -> None:
+        """Index a live attempt whose job a cancel ended that did not know of the grant, until it is asked to stop."""
+        if job.is_terminal and attempt.ending is None and not attempt.is_stillborn:
+            self.overtaken[attempt.id] = job.id
+        else:
+            self.overtaken.pop(attempt.id, None)
 
     def _hold(self, job: lives.Job, attempt: lives.Attempt, gpus: int, now_ms: int) -> None:
         key = f"{job.budget}/{attempt.pool}"
@@ -441,6 +450,7 @@ class World:
         if job is None or job.live is None:
             return
         job = self._s.jobs[job.id] = lives.preempt(job, event, now_ms)
+        self._mark_overtaken(job, job.attempts[-1])
         self._touch(job.attempts[-1])
         claim = self._s.jobs.get(event.claim)
         if claim is not None and not claim.is_terminal:
@@ -454,7 +464,7 @@ class World:
         job, attempt = found
         job = self._s.jobs[job.id] = lives.evolve(job, event, now_ms)
         over = job.attempts[-1]
-        for index in (self.live, self.stillborn, self.lane):
+        for index in (self.live, self.stillborn, self.overtaken, self.lane):
             index.pop(over.id, None)
         self.fleet.release(over.parts, over.id, now_ms, forget_before_ms=self._forget_before_ms())
         is_budgeted = not job.is_idle_work

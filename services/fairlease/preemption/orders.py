@@ -38,6 +38,7 @@ class Orders:
         self._subjects = subjects
         self._published: dict[HostId, tuple[int, int]] = {}
         self._sequences: dict[HostId, int] = {}
+        self._stored: dict[HostId, tuple[int, int]] = {}
         self._waiting: dict[HostId, HostOrder] = {}
         self._wake = asyncio.Event()
 
@@ -67,8 +68,10 @@ class Orders:
 
     async def _publish(self, order: HostOrder) -> None:
         """Store one order unless the subject already holds this or a later one."""
-        subject = self._subjects.order(order.host)
-        if order.host not in self._sequences and await self._is_newer_there(order):
+        subject, place = self._subjects.order(order.host), (order.epoch, order.position)
+        if order.host not in self._sequences:
+            await self._look(order.host)
+        if self._stored.get(order.host, (0, 0)) >= place:
             return
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(self._sequences.get(order.host, 0)),
@@ -81,21 +84,28 @@ class Orders:
             raise BusAway(f"order of {order.host}: the bus does not answer ({type(error).__name__})") from error
         answer = json.loads(reply.data)
         if (refusal := answer.get("error")) is None:
-            self._sequences[order.host] = int(answer["seq"])
+            self._sequences[order.host], self._stored[order.host] = int(answer["seq"]), place
             return
         self._sequences.pop(order.host, None)
-        if refusal.get("err_code") == api.WRONG_LAST_SEQUENCE and await self._is_newer_there(order):
-            return
+        if refusal.get("err_code") == api.WRONG_LAST_SEQUENCE:
+            await self._look(order.host)
+            if self._stored.get(order.host, (0, 0)) >= place:
+                return
         raise BusAway(f"order of {order.host}: {refusal.get('err_code')} {refusal.get('description')}")
 
-    async def _is_newer_there(self, order: HostOrder) -> bool:
-        """Whether the stream holds this order or a later one; remembers the sequence found."""
-        stream, subject = self._subjects.orders_stream, self._subjects.order(order.host)
-        found = await stored.last_message(self._client, stream, subject)
-        if found is None:
-            self._sequences[order.host] = 0
-            return False
-        sequence, data = found
-        self._sequences[order.host] = sequence
-        there = _ORDERS.decode(data)
-        return (there.epoch, there.position) >= (order.epoch, order.position)
+    async def _look(self, host: HostId) -> None:
+        """Read which order of the host is stored, and where: what stands there is only ever replaced by a later one."""
+        found = await stored.last_message(self._client, self._subjects.orders_stream, self._subjects.order(host))
+        self._sequences[host], self._stored[host] = 0, (0, 0)
+        if found is not None:
+            self._sequences[host], data = found
+            self._stored[host] = _place(data)
+
+
+def _place(data: bytes) -> tuple[int, int]:
+    """Epoch and position of a stored order; that of none for what cannot be read, so that it is replaced."""
+    try:
+        order = _ORDERS.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return (0, 0)
+    return (order.epoch, order.position)

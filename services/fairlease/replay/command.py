@@ -29,6 +29,8 @@ from fairlease_schemas.codec import Unreadable
 EQUAL: Final = 0
 DIVERGED: Final = 1
 CANNOT_TELL: Final = 2
+SILENCE_S: Final = 10.0
+"""How long a bus may hand out nothing, before it is not waited for."""
 _WAY_OUT: Final = "name a file written by `fairlease replay --live --save FILE`, or start the cell with `fairlease up`"
 _SHOWN_CHARS: Final = 2_000
 
@@ -120,9 +122,7 @@ async def _copy(log: IO[bytes]) -> None:
         following = asyncio.create_task(follower.run())
         reached = asyncio.create_task(follower.reached(tail))
         try:
-            await asyncio.wait((following, reached), return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                await following
+            await _patiently(follower, following, reached)
         finally:
             for task in (following, reached):
                 task.cancel()
@@ -130,6 +130,17 @@ async def _copy(log: IO[bytes]) -> None:
     finally:
         await client.close()
     log.flush()
+
+
+async def _patiently(follower: Follower, following: asyncio.Task[None], reached: asyncio.Task[None]) -> None:
+    """Until the tail is reached; CannotTell when nothing comes for a while, what ended the follower when it ended."""
+    while not reached.done():
+        position = follower.position
+        await asyncio.wait((following, reached), timeout=SILENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            await following
+        if follower.position == position and not reached.done():
+            raise CannotTell(f"the bus hands out nothing after record {position}")
 
 
 async def _write(log: IO[bytes], batch: list[Entry], tail: int) -> None:

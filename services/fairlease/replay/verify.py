@@ -57,11 +57,13 @@ class Replay:
         """Decide this record again, fold it, and say where it differs. codec.Unreadable for what is no record."""
         record = codec.read_record(data)
         found = _shape(position, record, data) or self._decide(position, record, data)
+        if found is not None:
+            return found  # what diverges may also break the fold, and is not folded
         self.world.apply(record, position)
         self._tail.append((position, record))
         self._last[SCOPES[record.by]] = position
         self.events += len(record.events)
-        return found
+        return None
 
     def _decide(self, position: int, record: Record, data: bytes) -> Divergence | None:
         scope = SCOPES[record.by]

@@ -80,8 +80,9 @@ class Deciding:
         self._drop_answered()
         if self._is_busy() and not self._pending.full.is_set():
             await self._gather()
-        if await self._fold_causes_of_reports():
-            self._drop_answered()
+        await self._fold_causes_of_reports()
+        # Both may have waited, and folded on meanwhile: a replica may have answered what waited here.
+        self._drop_answered()
         batch = self._pending.batch(1 if self._refusals >= REFUSALS_BEFORE_ONE else self._limit)
         assert self._service.decide is not None
         decision = self._service.decide(self._fold.world, batch)
@@ -135,18 +136,16 @@ class Deciding:
             except TimeoutError:
                 return
 
-    async def _fold_causes_of_reports(self) -> bool:
-        """Folds to the end of the log when reports arrived since it was last done; whether it was.
+    async def _fold_causes_of_reports(self) -> None:
+        """Folds to the end of the log when reports arrived since it was last done.
 
         An agent reports on an order that followed from a record; the record was in the log before the
         report was sent, and must be in the fold before the report is judged.
         """
         newest = self._pending.has_from(self._reports_stream)
-        if newest <= self._reports_seen:
-            return False
-        await self._catch_up()
-        self._reports_seen = newest
-        return True
+        if newest > self._reports_seen:
+            await self._catch_up()
+            self._reports_seen = newest
 
     async def _append(self, decision: Decision, batch: tuple[Answer, ...]) -> bool:
         world = self._fold.world

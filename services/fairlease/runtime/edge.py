@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.runtime.bus import Message
+from fairlease.runtime.strict import strict_json
 from fairlease_schemas import commands, reports
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.envelope import Answer, Said, TimerFired, Unreadable
@@ -47,14 +48,15 @@ def unreadable(data: bytes, error: object) -> Unreadable:
 def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of commands.VERBS and reports.KINDS
     """The body as the type that the subject's last token names, or `Unreadable`.
 
-    What a record could not hold in canonical form (text not in normal form C, a float) is unreadable
-    too. The contract inside a `submit-job` is left as it came.
+    What does not mean one thing (a key twice), and what a record could not hold in canonical form (text
+    not in normal form C, a float), is unreadable too. The contract inside a `submit-job` is left as it came.
     """
     decoder = _DECODERS.get(last_token(message.subject))
     if decoder is None:
         return unreadable(message.data, "no such verb or kind")
     try:
         said = decoder.decode(message.data)
+        strict_json(message.data)
         if not isinstance(said, commands.SubmitJob):
             canonical(msgspec.to_builtins(said))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,6 +1,7 @@
 """`fairlease trace play`: a recorded workload through a cell of its own, from file to verdict.
 
-The cell lives in a directory of its own that is gone afterwards, so that a play touches no other cell.
+The cell lives in a directory of its own, so that a play touches no other cell. It is gone afterwards,
+unless it is evidence: of jobs that were lost, of a log that differs, of a cell that did not come up.
 The played log is decided again by the program that judges any log, `fairlease replay`, in a process of
 its own: what is judged is the file, not what this process remembers.
 """
@@ -13,8 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,13 +49,23 @@ def run(args: argparse.Namespace) -> int:
         return _complain(f"{path} cannot be played\n{error}", WRONG_TRACE, is_data=is_data)
     if args.keep and Path(args.keep).exists():
         return _complain(f"--keep {args.keep}: is there already; name a new directory", USAGE, is_data=is_data)
+    home = _home(args.keep)
+    is_evidence = bool(args.keep)
     try:
-        with _home(Path(args.keep) if args.keep else None) as home:
-            report = _played(path.name, recorded, workload, home, _progress(is_quiet=args.quiet))
+        report = _played(path.name, recorded, workload, home, _progress(is_quiet=args.quiet))
+        is_evidence = is_evidence or not is_good(report)
     except (ShellError, OSError) as error:
-        return _complain(str(error), CELL_AWAY, is_data=is_data)
+        is_evidence = True
+        return _complain(f"{error}\n  the cell's state is kept in {home}", CELL_AWAY, is_data=is_data)
+    finally:
+        if not is_evidence:
+            shutil.rmtree(home, ignore_errors=True)
     sys.stdout.write(encoded(report, args.output) if is_data else table_of(report))
-    return GOOD if is_good(report) else NOT_GOOD
+    if is_good(report):
+        return GOOD
+    return _complain(
+        f"not every job came to an end, or the log differs; it is kept in {home}", NOT_GOOD, is_data=is_data
+    )
 
 
 def _played(
@@ -83,18 +92,13 @@ def replayed(log: Path) -> dict[str, Any]:
     return report
 
 
-@contextmanager
-def _home(kept: Path | None) -> Iterator[Path]:
-    """The state directory: a new one that stays, or one that is gone afterwards."""
-    if kept is not None:
-        kept.mkdir(parents=True, mode=0o700)
-        yield kept.absolute()
-        return
-    home = Path(tempfile.mkdtemp(prefix="fairlease-trace-"))
-    try:
-        yield home
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+def _home(kept: str | None) -> Path:
+    """A new state directory: the one that was named, else one for this play alone."""
+    if kept is None:
+        return Path(tempfile.mkdtemp(prefix="fairlease-trace-"))
+    home = Path(kept).absolute()
+    home.mkdir(parents=True, mode=0o700)
+    return home
 
 
 def _progress(*, is_quiet: bool) -> OnProgress | None:

@@ -73,7 +73,7 @@ def place(world: World, policy: Policy, ranked: CycleRanked, now_ms: int) -> Pla
     for rank in ranked.pools:
         _PoolPlacement(world, policy, rank, placed, lane, now_ms).run()
         if placed.is_cut:
-            break
+            break  # who would be blocked in the next pool may have its place here in the next record
     return placed
 
 

@@ -1,0 +1,150 @@
+"""Records the golden logs, each named for what it guards: `python -m tests.golden.record`.
+
+A log that exists is never written again: a changed behaviour takes a new policy name and a log of
+its own beside the old one.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from fairlease_schemas.commands import CancelJob, CordonHost, ReturnHost
+from fairlease_schemas.envelope import Misshapen, TimerFired, Unreadable
+from fairlease_schemas.ids import job_id
+from fairlease_schemas.job import End, Problem
+from fairlease_schemas.reports import HostUp, RunGone
+from tests.dsl.cell import DAY, HOUR, MINUTE, SECOND, T0, Cell, inventory, submitted
+
+FOLDER: Final = Path(__file__).parent
+DEBUG: Final[dict[str, object]] = {"lane": "debug", "min_runtime_ms": 10 * MINUTE, "timeout_ms": HOUR}
+
+
+def idle_work_gives_way() -> Cell:
+    """Idle work fills a cell; claims evict the cheapest of it, keep their hosts, run out of time, are cancelled."""
+    cell = Cell().hosts(6, block=2).budgets(a=1, b=2).policy(rank_period_ms=MINUTE)
+    idle = [cell.submit(f"i{n}", gpus_per_host=gpus, min_runtime_ms=0) for n, gpus in enumerate((4, 4, 8, 6, 2, 8))]
+    cell.at(5 * MINUTE)
+    idle.append(cell.submit("gang", hosts=2, gpus_per_host=8, min_runtime_ms=0))
+    for job in idle:
+        cell.start(job)
+    cell.at(9 * MINUTE)
+    first = cell.submit("c1", gpus_per_host=8)
+    second = cell.submit("c2", "b", hosts=2, gpus_per_host=8, min_runtime_ms=HOUR)
+    third = cell.submit("c3", "b", gpus_per_host=3)
+    debug = cell.submit("d1", who="bob", gpus_per_host=2, **DEBUG)
+    evicted = [job for job in idle if cell.phase(job) == "stopping"]
+    cell.say(CancelJob(job=second))
+    for job in evicted[::2]:
+        cell.gone(job, End.CANCELLED, 143)
+    cell.at(13 * MINUTE)
+    for job in evicted[1::2]:
+        if cell.world.jobs[job].live:
+            cell.gone(job, End.CANCELLED, 143)
+    cell.at(20 * MINUTE)
+    for job in (first, third, debug):
+        if cell.world.jobs[job].live:
+            cell.start(job).gone(job)
+    return cell.at(30 * MINUTE)
+
+
+def gangs_fail_and_come_back() -> Cell:
+    """Gangs whose parts fail, time out, are lost and cancelled; reports that lie, repeat and cross; retries."""
+    cell = Cell().hosts(4, block=2).budgets(org=1, org__a=3, org__b=1).policy(rank_period_ms=10 * MINUTE)
+    gang = cell.submit("g1", hosts=2, gpus_per_host=8, max_retries=2, timeout_ms=HOUR, on_timeout="requeue")
+    slow = cell.submit("g2", "b", hosts=2, gpus_per_host=8, timeout_ms=30 * MINUTE, is_resumable=False)
+    waits = cell.submit("w1", hosts=3, gpus_per_host=8, min_runtime_ms=HOUR)
+    hosts = cell.world.jobs[gang].attempts[0].hosts
+    cell.start(gang).start(slow)
+    cell.at(3 * MINUTE).gone(gang, End.FAILED, 3, hosts=hosts[:1])
+    cell.say(cell.run_gone(gang, End.FAILED, 3), hosts[0])
+    cell.say(RunGone(attempt=f"{gang}-a1", token="1-1-0", end=End.SUCCEEDED, exit_code=0), hosts[1])
+    cell.gone(gang, End.CANCELLED, 143, hosts=hosts[1:])
+    cell.at(4 * MINUTE).gone(gang, End.LOST, None)
+    cell.say(submitted("g1", hosts=2, gpus_per_host=8))
+    cell.say(submitted("g3", "nowhere"))
+    cell.say(Misshapen(budget="a", request_id="g4", problems=(Problem(field="spec.timeout", rule="1.5"),)))
+    cell.step("admission", (cell.answer(Unreadable(size=3, sha256="ab" * 32, error="no such verb or kind")),))
+    cell.say(CancelJob(job=waits), "eve")
+    cell.at(31 * MINUTE)
+    cell.gone(slow, End.CANCELLED, 143)
+    late = cell.submit("g5", settle=False)
+    cell.step("ranker")
+    placed = cell.draft("placement")
+    cell.say(CancelJob(job=late), settle=False)
+    cell.append(placed)
+    cell.settle()
+    cell.at(70 * MINUTE)
+    for job in (gang, waits):
+        if cell.world.jobs[job].live:
+            cell.gone(job, End.CANCELLED, 143)
+    cell.gone(cell.submit("g6"), End.FAILED, 1)
+    cell.away.add("placement")
+    cell.submit("g7")
+    cell.at(70 * MINUTE + 12 * SECOND)
+    cell.away.clear()
+    cell.settle()
+    return cell.at(2 * HOUR)
+
+
+def shares_over_a_week() -> Cell:
+    """Two pools, a tree that changes, hosts that come, go and change, a rank that is cut, a lane that is full."""
+    cell = Cell().hosts(3).hosts(2, gpus=4, pool="l40s", first=9).budgets(org=2, org__a=1, org__b=1, lab=1)
+    cell.policy(rank_period_ms=6 * HOUR, max_classes_per_pool=3, max_grants_per_cycle=2, lookback_ms=3 * DAY)
+    for day in range(7):
+        for n, budget in enumerate(("a", "b", "lab")):
+            window_ms = (0, HOUR, 2 * HOUR, 30 * MINUTE)[(day + n) % 4]
+            gpus = (1, 4, 8, 3, 2)[(day + 2 * n) % 5]
+            fields = {"gpus_per_host": gpus, "min_runtime_ms": window_ms, "timeout_ms": 12 * HOUR}
+            cell.submit(f"r{day}-{n}", budget, settle=False, **fields)
+        for n in range(3):
+            cell.submit(f"s{day}-{n}", "lab", settle=False)
+        cell.submit(f"d{day}", who="bob", gpus_per_host=4, **DEBUG)
+        cell.at(day * DAY + 8 * HOUR)
+        for job in [job.id for job in cell.world.jobs.values() if job.live and job.live.ending is None][::2]:
+            cell.start(job).gone(job)
+        _of_the_day(cell, day)
+        cell.at((day + 1) * DAY)
+        for job in [job.id for job in cell.world.jobs.values() if job.live and job.live.ending is not None]:
+            cell.gone(job, End.CANCELLED, 143)
+    return cell
+
+
+def _of_the_day(cell: Cell, day: int) -> None:
+    """What else happens on that day."""
+    match day:
+        case 0:
+            cell.budgets(lab=3).submit("huge", "lab", hosts=3, gpus_per_host=8, min_runtime_ms=HOUR)
+        case 1:
+            cell.say(CordonHost(host="host-002", reason="fan"), "ops")
+        case 2:
+            cell.budgets(lab__b=2)
+        case 3:
+            cell.say(ReturnHost(host="host-002"), "ops")
+            cell.say(HostUp(incarnation="boot-2", inventory=inventory(1, gpus=6)), "host-001")
+        case 4:
+            cell.policy(rank_period_ms=3 * HOUR, debug_per_person=1, lookback_ms=5 * DAY)
+        case 5:
+            cell.say(HostUp(incarnation="boot-3", inventory=inventory(1)), "host-001")
+            cell.step("admission", (cell.answer(TimerFired(due_ms=T0 + SECOND), "admission", "FL_LAB_TIMERS"),))
+        case _:
+            cell.say(CancelJob(job=job_id("ann", "lab", "huge")))
+
+
+LOGS: Final[dict[str, Callable[[], Cell]]] = {
+    "idle-work-gives-way": idle_work_gives_way,
+    "gangs-fail-and-come-back": gangs_fail_and_come_back,
+    "shares-over-a-week": shares_over_a_week,
+}
+
+
+def main() -> None:
+    """Write the logs that are not there yet, one canonical record a line."""
+    for name, story in LOGS.items():
+        path = FOLDER / f"{name}.jsonl"
+        if not path.exists():
+            path.write_bytes(b"".join(data + b"\n" for data in story().records))
+            print(f"{path.name}: {len(path.read_bytes().splitlines())} records")
+
+
+if __name__ == "__main__":
+    main()
