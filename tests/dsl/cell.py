@@ -31,17 +31,17 @@ from fairlease_schemas.host import Inventory
 from fairlease_schemas.ids import attempt_id, job_id
 from fairlease_schemas.job import End, JobAdmitted, Request
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.reports import HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone, RunStarted
 
 T0 = 1_700_000_000_000
 SERVICES = ("ledger", "admission", "health", "ranker", "placement", "preemption")
 FRAME = (CycleRanked, CyclePlaced, CycleClosed)
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 OWNER = {Submitted: "admission", CancelJob: "admission", RunStarted: "admission", RunGone: "admission"}
-OWNER |= {Misshapen: "admission", HoldJob: "admission", ReleaseJob: "admission"}
+OWNER |= {Misshapen: "admission", HoldJob: "admission", ReleaseJob: "admission", CheckpointDone: "admission"}
 OWNER |= {ChangeBudget: "ledger", ChangeMember: "ledger", ChangePolicy: "ledger"}
 OWNER |= {CordonHost: "health", ReturnHost: "health", HostUp: "health"}
-REPORTS = (HostUp, RunStarted, RunGone)
+REPORTS = (HostUp, RunStarted, RunGone, CheckpointDone)
 assert set(VERB_OWNERS) == {"admission", "ledger", "health"}
 
 

@@ -129,6 +129,10 @@ class Room:
         promise = self._promised.get(host)
         return host in self.free and host not in self._kept and (promise is None or promise.job == job)
 
+    def promise_to(self, job: JobId) -> Promise | None:
+        """What the job is promised here, if anything."""
+        return next((promise for promise in self._promised.values() if promise.job == job), None)
+
     def only(self, hosts: Iterable[HostId]) -> "Room":
         """A view of these hosts alone, all of them open, for a claim whose hosts they are."""
         view = object.__new__(Room)

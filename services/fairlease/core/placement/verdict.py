@@ -40,7 +40,12 @@ class Verdicts:
         self._version = room.version
 
     def code(self, shape: Shape, job: str, permit: Permit) -> Reason:
-        """The reason alone."""
+        """The reason alone. One that has a promise waits for what protects those hosts, not for who might keep others."""
+        promise = self._room.promise_to(job)
+        if promise is not None:
+            protected = [t for host in promise.hosts for t in self.occupancy.on.get(host, ()) if _is_protected(t)]
+            is_brake = bool(protected) and all(tenant.is_exempt for tenant in protected)
+            return Reason.THRASH_BRAKE if is_brake else Reason.PROTECTED_WINDOWS
         plain = self._room.verdict(shape, job)[0]
         if plain in PLAIN or not permit.may_evict_idle:
             return plain
@@ -52,6 +57,9 @@ class Verdicts:
     def evidence(self, code: Reason, shape: Shape, job: str, permit: Permit) -> Evidence:
         """The numbers of a reason that begins."""
         plain = self._room.verdict(shape, job)[1]
+        promise = self._room.promise_to(job)
+        if promise is not None:
+            return msgspec.structs.replace(plain, for_ms=max(0, promise.start_ms - self._room.now_ms))
         if code in (Reason.PROTECTED_WINDOWS, Reason.THRASH_BRAKE):
             promised = soonest(self.occupancy, self._room, shape, permit, job)
             if promised is not None:
@@ -146,3 +154,7 @@ def _leaves_but_for_brake(permit: Permit, tenant: Tenant) -> bool:
     if tenant.is_stopping:
         return False
     return is_licensed(permit, tenant) and (tenant.is_idle or tenant.is_past or tenant.is_exempt)
+
+
+def _is_protected(tenant: Tenant) -> bool:
+    return not (tenant.is_idle or tenant.is_past or tenant.is_stopping)
