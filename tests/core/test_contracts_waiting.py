@@ -4,6 +4,7 @@ import pytest
 
 from fairlease.core.feed import answers_of, steps_of
 from fairlease.core.world import World
+from fairlease.replay.verify import verify
 from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangeMember, HoldJob, ReleaseJob
 from fairlease_schemas.envelope import Event
 from fairlease_schemas.ids import attempt_id, job_id
@@ -370,10 +371,15 @@ def test_jobs_too_large_for_one_record_are_fewer() -> None:
 def test_what_comes_after_a_full_record_is_answered_by_the_next() -> None:
     # rule: 1.11
     here = cell()
-    answers = tuple(here.answer(submitted(name, array=array(150))) for name in ("r1", "r2", "r3"))
-    assert len(here.step("admission", answers)) == 300
+    answers = []
+    for name in ("r1", "r2", "r3"):
+        here.now_ms += SECOND
+        answers.append(here.answer(submitted(name, array=array(150))))
+    assert len(here.step("admission", tuple(answers))) == 300
     assert here.world.cursor("admission", "FL_LAB_INBOX_ann") == 2
-    assert len(here.step("admission", answers[2:])) == 150
+    assert here.record(len(here.records)).at_ms == answers[1].time_ms
+    assert len(here.step("admission", tuple(answers[2:]))) == 150
+    assert verify(enumerate(here.records, 1)).first is None
 
 
 def test_an_array_in_a_snapshot_goes_on_as_if_nothing_was() -> None:

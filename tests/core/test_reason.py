@@ -219,3 +219,25 @@ def test_reasons_cost_no_cycle_of_their_own() -> None:
     assert len(here.events(CycleRanked)) == before + 1
     here.passes(9 * SECOND).then()
     assert len(here.events(CycleRanked)) == before + 1
+
+
+def test_two_leaves_of_one_licence_are_told_each_its_own_reason() -> None:
+    """The host is the work of `a`: nothing that `a` could evict; and `b` would need the standing."""
+    # rule: 9.1 5.2
+    here = Cell().hosts(1).budgets(a=1, b=1)
+    here.submit("run", gpus_per_host=8)
+    here.submit("own", gpus_per_host=8, settle=False)
+    here.submit("other", "b", gpus_per_host=8, min_runtime_ms=4 * HOUR)
+    assert open_reasons(here) == {KEY: Reason.CAPACITY, "b/h100/1x8/14400000ms": Reason.WINDOW_OVERSHARE}
+
+
+def test_a_claim_that_only_waits_for_its_turn_is_not_told_of_the_brake() -> None:
+    # rule: 9.1 5.6
+    here = cell(3)
+    for n in range(3):
+        here.submit(f"i{n}", gpus_per_host=8, min_runtime_ms=0)
+    for n in range(3):
+        here.submit(f"r{n}", gpus_per_host=8, min_runtime_ms=(30 + n) * MINUTE, settle=False)
+    for service in ("ranker", "placement", "preemption"):
+        here.step(service)
+    assert list(open_reasons(here).values()) == [Reason.RESERVATION, Reason.RESERVATION, Reason.CAPACITY]

@@ -104,7 +104,8 @@ class Tended(Cell):
             lag_ms = (attempt.grace_ms + margin_ms) * habit.stop_permille // 1000
             lag_ms = habit.stops_ms if habit.stops_ms is not None else lag_ms
             for index in range(last + 1):
-                self._plan(attempt.ending_ms + (lag_ms if index == last else lag_ms // 2), attempt_id, index, End.CANCELLED)
+                part_ms = lag_ms if index == last else lag_ms // 2
+                self._plan(attempt.ending_ms + part_ms, attempt_id, index, End.CANCELLED)
 
     def _is_new(self, attempt: str, what: str) -> bool:
         is_new = (attempt, what) not in self._planned
@@ -199,7 +200,8 @@ class Scribe:
             case host.HostHoldCleared():
                 return f"{_short(event.host)} no longer held: {event.kind}"
             case budget.AttemptCharged():
-                extra = f", of that {_gpu_time(event.surcharge_gpu_ms)} for its victims" if event.surcharge_gpu_ms else ""
+                surcharge = event.surcharge_gpu_ms
+                extra = f", of that {_gpu_time(surcharge)} for its victims" if surcharge else ""
                 extra += f", {_gpu_time(event.credit_gpu_ms)} credited" if event.credit_gpu_ms else ""
                 return f"{event.budget} charged {_gpu_time(event.charged_gpu_ms)} for {self._job(event.attempt)}{extra}"
             case _:
@@ -322,7 +324,8 @@ class Stage(Tended):
     # what a line of the timeline may say ------------------------------------------------------------------
     def _submit(self, name: str, *words: str) -> None:
         """`submit a1 budget=a hosts=2 gpus=8 window=30m runs=1h grace=30s saves=10m stops=10s lane=debug by=ann`."""
-        said = {"budget": "a", "gpus": "1", "window": "30m", "timeout": "6h", "grace": "30s", **self._defaults, **_pairs(words)}
+        said = {"budget": "a", "gpus": "1", "window": "30m", "timeout": "6h", "grace": "30s"}
+        said |= {**self._defaults, **_pairs(words)}
         habit = Habit(
             runs_ms=_length(said.pop("runs", "0s")),
             starts_ms=_length(said.pop("starts", "0s")),
@@ -457,4 +460,3 @@ def _replaced(devices: Any, **fields: Any) -> Any:  # noqa: ANN401 - a struct
 def play(scenario: Scenario) -> list[str]:
     """What the log says."""
     return Stage(scenario).play(scenario.timeline)
-

@@ -34,7 +34,7 @@ NOT_YET = {
 }
 """Rules that may be without a test, and why. It only ever gets shorter."""
 
-NOT_ON_THE_PAGE = ("2.10",)
+NOT_ON_THE_PAGE: tuple[str, ...] = ()
 """Rules that have tests and that the page does not number yet. It only ever gets shorter."""
 
 
@@ -164,7 +164,7 @@ def test_every_marker_stands_in_a_test_and_names_a_rule() -> None:
 def test_the_lists_of_exceptions_only_get_shorter() -> None:
     """Whoever takes a rule out changes this line too; nobody adds one."""
     assert list(NOT_YET) == ["1.13", "1.15", "1.16", "1.17", "3.9"]
-    assert NOT_ON_THE_PAGE == ("2.10",)
+    assert NOT_ON_THE_PAGE == ()
     assert all(NOT_YET.values())
 
 

@@ -53,15 +53,11 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     """One record for these messages and all that is due; None before the log has a policy."""
     if world.policy is None:
         return None
+    answers = _for_one_record(answers)
     now_ms = decision_ms(world, answers)
     stage = Stage(world, world.policy, now_ms)
-    answered = 0
     for answer in answers:
-        if stage.admitted >= MAX_ADMITTED_PER_RECORD:
-            break
         _answer(stage, answer)
-        answered += 1
-    answers = answers[:answered]
     _duties(stage)
     if not stage.events and not any(map(is_owed, answers)):
         return None
@@ -78,6 +74,21 @@ def due_ms(world: World) -> int | None:
     """The next time-out or end of a backoff."""
     next_ms = world.next_due_ms()
     return None if next_ms == NEVER_MS else next_ms
+
+
+def _for_one_record(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+    """The first of these messages, until the jobs they could make are as many as one record admits.
+
+    Judged from the messages alone and before anything is decided, so that the record's time is theirs.
+    """
+    jobs_asked = 0
+    for place, answer in enumerate(answers):
+        if jobs_asked >= MAX_ADMITTED_PER_RECORD:
+            return answers[:place]
+        if isinstance(answer.said, Submitted):
+            array = answer.said.request.array
+            jobs_asked += array.count if array is not None else 1
+    return answers
 
 
 def _answer(stage: Stage, answer: Answer) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fairlease.core.job import Attempt, Job
+from fairlease.core.job import Attempt, Job, replace
 from fairlease_schemas.budget import AttemptCharged, BudgetChanged
 from fairlease_schemas.commands import ChangeBudget, ChangePolicy
 from fairlease_schemas.envelope import Address, Answer, Event, Unreadable
@@ -147,16 +147,17 @@ def change_budget(tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: C
     wanted = _node(present or Node("", 1), said, parent)
     if present == wanted:
         return None
-    return BudgetChanged(
+    changed = BudgetChanged(
         budget=said.budget,
         parent=parent,
         weight=said.weight,
         author=answer.who,
         reason=said.reason[:200],
-        order=wanted.order,
         max_protected_permille=wanted.max_protected_permille,
         burst_permille=wanted.burst_permille,
     )
+    # A default is left out of the bytes by its identity, which a text that comes from a snapshot has not.
+    return changed if wanted.order == changed.order else replace(changed, order=wanted.order)
 
 
 def parent_of(tree: Tree, said: ChangeBudget) -> BudgetId:

@@ -33,7 +33,6 @@ class Stage:
         self.now_ms = now_ms
         self.events: list[Event] = []
         self.causes: set[Address] = set()
-        self.admitted = 0
         self._touched: dict[JobId, Job] = {}
         self._arrays: dict[JobId, list[JobId]] = {}
 
@@ -54,7 +53,6 @@ class Stage:
         if event.request.array is not None:
             self._arrays.setdefault(array_of(job), []).append(job.id)
         self.events.append(event)
-        self.admitted += 1
 
     def emit(self, job: Job, event: jobs.JobEvent) -> Job:
         """Record the event and stage what it makes of the job."""

@@ -511,11 +511,10 @@ class World:
         lump = event.surcharge_gpu_ms - event.credit_gpu_ms
         if lump:
             # At the attempt's end, however late the ledger writes, so that it leaves the lookback with the attempt.
-            lumps = self._s.lumps.setdefault(f"{event.budget}/{event.pool}", Lumps())
             job = self._s.jobs.get(job_of(event.attempt))
-            ends_ms = [attempt.ended_ms for attempt in job.attempts if attempt.id == event.attempt] if job else []
-            at_ms = max(ends_ms[-1] if ends_ms else now_ms, lumps.times_ms[-1] if lumps.times_ms else 0)
-            lumps.add(at_ms, lump, forget_before_ms=self._forget_before_ms())
+            ended_ms = next((a.ended_ms for a in (job.attempts if job else ()) if a.id == event.attempt), now_ms)
+            lumps = self._s.lumps.setdefault(f"{event.budget}/{event.pool}", Lumps())
+            lumps.add(ended_ms, lump, forget_before_ms=self._forget_before_ms())
 
     def _policy_changed(self, event: PolicyChanged, address: Address, _now_ms: int) -> None:
         self._s.policy_name = event.name
@@ -573,16 +572,12 @@ class World:
         self._s.promises[event.job] = promise_of(event, address, now_ms, margin_ms)
 
     def _promise_ended(self, event: cycle_events.PromiseEnded, _address: Address, _now_ms: int) -> None:
-        if self._s.promises.pop(event.job, None) is None:
-            return
-        book = self._s.promise_book
-        if event.why is cycle_events.PromiseEnd.EARLIER:
-            book.earlier += 1
-        elif event.why is cycle_events.PromiseEnd.BROKEN:
-            book.broken += 1
-        else:
-            book.voided += 1
-        self._news()
+        if self._s.promises.pop(event.job, None) is not None:
+            book, why = self._s.promise_book, event.why
+            book.earlier += why is cycle_events.PromiseEnd.EARLIER
+            book.broken += why is cycle_events.PromiseEnd.BROKEN
+            book.voided += why not in (cycle_events.PromiseEnd.EARLIER, cycle_events.PromiseEnd.BROKEN)
+            self._news()
 
     def _use_promise(self, job: JobId, now_ms: int) -> None:
         """A grant uses the job's promise up: kept when it came by the time promised, void after an outage (6.4)."""

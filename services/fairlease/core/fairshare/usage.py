@@ -68,8 +68,8 @@ class Lumps(msgspec.Struct):
     sums: list[int] = []
 
     def add(self, at_ms: int, amount: int, *, forget_before_ms: int) -> None:
-        """One more lump; those that no lookback can reach are dropped."""
-        self.times_ms.append(at_ms)
+        """One more lump, never before the last; those that no lookback can reach are dropped."""
+        self.times_ms.append(max(at_ms, self.times_ms[-1]) if self.times_ms else at_ms)
         self.sums.append((self.sums[-1] if self.sums else 0) + amount)
         if len(self.times_ms) >= 128:
             kept = bisect_right(self.times_ms, forget_before_ms) - 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from fairlease.core import job as lives
 from fairlease.core.decision import Decision, decision_ms
 from fairlease.core.departures import protected_for_ms
 from fairlease.core.fairshare.next_pick import Members, Pick, Picker
@@ -22,12 +23,12 @@ from fairlease.core.placement.fit import Room, Shape
 from fairlease.core.placement.limits import Caps, Lane, Savings
 from fairlease.core.placement.verdict import Verdicts
 from fairlease.core.preemption.licence import Permit
-from fairlease.core.preemption.occupancy import occupancy
+from fairlease.core.preemption.occupancy import occupancy, tenant_of
 from fairlease.core.preemption.promise import is_sooner, soonest
 from fairlease.core.preemption.victims import Plan, Planner
 from fairlease.core.world import RANKED, Promise, Reservation, World
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, GangGranted, Licence, Part, PoolRank
-from fairlease_schemas.envelope import Answer, Event
+from fairlease_schemas.envelope import Address, Answer, Event
 from fairlease_schemas.ids import BudgetId, JobId, PoolId, attempt_id
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
@@ -178,17 +179,20 @@ class _PoolPlacement:
             self._lane.granted(pick, self._rank.pool)
         if pick.licence is not Licence.IDLE:
             self._caps.granted(pick, is_counted=is_counted)
-        placed.grants.append(
-            GangGranted(
-                job=job.id,
-                attempt=attempt_id(job.id, number),
-                number=number,
-                pool=self._rank.pool,
-                parts=parts,
-                window_ms=job.request.min_runtime_ms,
-                licence=pick.licence,
-            )
+        event = GangGranted(
+            job=job.id,
+            attempt=attempt_id(job.id, number),
+            number=number,
+            pool=self._rank.pool,
+            parts=parts,
+            window_ms=job.request.min_runtime_ms,
+            licence=pick.licence,
         )
+        placed.grants.append(event)
+        # Who comes later in the walk waits for this one too, and is told so.
+        token = Address(self._world.epoch, self._world.position + 1, len(placed.grants) - 1)
+        granted = lives.grant(job, event, token, self._now_ms)
+        self._occupancy.admit(tenant_of(self._policy, granted, granted.attempts[-1], self._now_ms))
         self._picker.granted(is_counted=is_counted)
 
     def _block(self, pick: Pick, shape: Shape) -> None:

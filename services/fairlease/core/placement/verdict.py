@@ -40,7 +40,7 @@ class Verdicts:
         self._version = room.version
 
     def code(self, shape: Shape, job: str, permit: Permit) -> Reason:
-        """The reason alone. One that has a promise waits for what protects those hosts, not for who might keep others."""
+        """The reason alone; with a promise, what protects its hosts, not for whom others might be kept."""
         promise = self._room.promise_to(job)
         if promise is not None:
             protected = [t for host in promise.hosts for t in self.occupancy.on.get(host, ()) if _is_protected(t)]

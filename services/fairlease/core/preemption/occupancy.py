@@ -4,6 +4,7 @@ Made once for a step. Placement asks it which hosts a blocked pick could claim, 
 attempts must leave, the calendar when they will have to.
 """
 
+from bisect import insort
 from collections.abc import Iterable
 
 import msgspec
@@ -66,6 +67,13 @@ class Occupancy:
             for host in tenant.gpus_on:
                 self.on.setdefault(host, []).append(tenant)
         self.leaves = tuple(sorted({tenant.leaf for tenant in self.tenants if not tenant.is_idle}))
+
+    def admit(self, tenant: Tenant) -> None:
+        """One that was granted in this step stands there too."""
+        for host in tenant.gpus_on:
+            insort(self.on.setdefault(host, []), tenant, key=tenant_order)
+        if not tenant.is_idle and tenant.leaf not in self.leaves:
+            self.leaves = tuple(sorted((*self.leaves, tenant.leaf)))
 
     def spend(self, attempts: set[AttemptId]) -> None:
         """These are asked to leave by now: nobody is asked twice."""
