@@ -194,6 +194,9 @@ class _PoolPlacement:
         granted = lives.grant(job, event, token, self._now_ms)
         self._occupancy.admit(tenant_of(self._policy, granted, granted.attempts[-1], self._now_ms))
         self._picker.granted(is_counted=is_counted)
+        if pick.licence is not Licence.IDLE:  # an exemption counts as a window everywhere (5.7)
+            exempt_ms = protected_for_ms(self._policy, job, self._now_ms) - job.request.min_runtime_ms
+            self._picker.scales.charge(pick.of.budget, job.gpus * exempt_ms)
 
     def _block(self, pick: Pick, shape: Shape) -> None:
         """The pick does not fit: say why, let it claim what it may evict now, or hand it on for a promise."""
