@@ -38,7 +38,9 @@ class EveryReasonIsAlive(Law):
                 assert present is None or present.code != event.code, f"{event.subject} waits for {event.code} already"
             if isinstance(event, ReasonEnded):
                 present = world.reason(record.by, event.subject)
-                assert present is not None and present.code == event.code, f"{event.subject}: {event.code} ended, unsaid"
+                assert present is not None and present.code == event.code, (
+                    f"{event.subject}: {event.code} ended, unsaid"
+                )
 
 
 class CyclesComeToRest(Law):

@@ -294,9 +294,7 @@ _SELDOM = st.one_of(
     st.builds(Cancel, job=st.integers(0, 30)),
     st.builds(Hold, host=st.integers(0, 5), is_cordon=st.booleans()),
     st.builds(Fault, host=st.integers(0, 5), boot=st.integers(1, 2)),
-    st.builds(
-        Share, node=st.integers(0, 5), weight=st.integers(1, 4), protected_permille=_CAPS, burst_permille=_CAPS
-    ),
+    st.builds(Share, node=st.integers(0, 5), weight=st.integers(1, 4), protected_permille=_CAPS, burst_permille=_CAPS),
     st.builds(Rules, number=st.integers(0, 1)),
 )
 
@@ -312,9 +310,7 @@ STEPS = often(submits=10, waits=5, debugs=2, seldom=2)
 CALM = often(submits=2, waits=1)
 
 
-def lives(
-    steps: st.SearchStrategy[Step] = STEPS, *, least: int = 12, has_caps: bool = True, policy: st.SearchStrategy[Policy] | None = None
-) -> st.SearchStrategy[Life]:
+def lives(steps: st.SearchStrategy[Step] = STEPS, *, least: int = 12, has_caps: bool = True) -> st.SearchStrategy[Life]:
     """Any life of that many steps or up to three times as many; it ends with a long wait."""
     return st.builds(
         Life,
@@ -322,6 +318,6 @@ def lives(
         far=st.sampled_from((0, 0, 1)),
         block=st.integers(1, 3),
         tree=trees(has_caps=has_caps),
-        policies=st.tuples(policy or policies(), policy or policies()),
+        policies=st.tuples(policies(), policies()),
         steps=st.lists(steps, min_size=least, max_size=3 * least).map(lambda some: (*some, Wait(4 * HOUR))),
     )
