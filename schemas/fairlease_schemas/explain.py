@@ -56,7 +56,7 @@ class FeedEvent(View, frozen=True, kw_only=True, tag_field="kind", tag="JobEvent
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt: where it ran, since when, how it ended."""
+    """One attempt: where it ran, since when, how it ended; `detail` is what the agent said of an end without a code."""
 
     attempt: str
     number: int
@@ -70,6 +70,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     end: str
     exit_code: int | None
     token: str
+    detail: str = ""
 
 
 class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):

@@ -168,12 +168,16 @@ class CheckpointConfirmed(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="part-gone"):
-    """Nothing of the attempt is left on this host. `exit_code` is absent where no process gave one."""
+    """Nothing of the attempt is left on this host.
+
+    `exit_code` is absent where no process gave one; `detail` is then what the agent says about it.
+    """
 
     attempt: AttemptId
     host: HostId
     end: End
     exit_code: int | None = None
+    detail: str = ""
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-ended"):

@@ -9,7 +9,6 @@ from fairlease.core.placement import place
 from fairlease.core.preemption import preempt
 from fairlease.core.world import World
 from fairlease.replay.verify import verify
-from fairlease_schemas import codec
 from fairlease_schemas.cycle import CycleClosed, CyclePlaced, CycleRanked
 from fairlease_schemas.envelope import Event, Record
 from fairlease_schemas.reasons import ReasonBegan, ReasonEnded

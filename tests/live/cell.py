@@ -87,6 +87,9 @@ async def cell_at(home: Path, *, replicas: int = 1, parts: list[Part] | None = N
         await cell.furnish()
         yield cell
         await cell.judge()
+        await cell.stop()
+        codes = {name: part.returncode for name, part in cell.supervisor.processes.items()}
+        assert not any(codes.values()), f"not all ended in order when asked to: {codes}"
     finally:
         await cell.stop()
         process.kill_all(home)
@@ -106,14 +109,14 @@ class Up(Desk):
         paths = os.pathsep.join((str(ROOT / "schemas"), str(ROOT / "services")))
         return {**kept, "PYTHONPATH": paths, "FAIRLEASE_HOME": str(self.home)}
 
-    async def start(self) -> None:
-        """Starts `up` and returns when it says that it is ready."""
+    async def start(self, *more: str) -> None:
+        """Starts `up`, with more options where given, and returns when it says that it is ready."""
         self.home.mkdir(exist_ok=True)
         out = self.home / "up.out"
         accounts = [word for account in ACCOUNTS for word in ("--account", account)]
         with out.open("wb") as said, (self.home / "up.err").open("ab") as errors:
             self.process = subprocess.Popen(  # noqa: ASYNC220 - it outlives the loops of tests
-                [sys.executable, "-m", "fairlease", "up", "--simulate-gpus", SIMULATE, *accounts],
+                [sys.executable, "-m", "fairlease", "up", "--simulate-gpus", SIMULATE, *accounts, *more],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=said,

@@ -18,7 +18,7 @@ from fairlease.agent.host import KEPT_RUNS
 from fairlease.core import view
 from fairlease.core.order import host_order
 from fairlease.replay.verify import Replay
-from fairlease_schemas.orders import HostOrder
+from fairlease_schemas.codec import canonical
 from fairlease_schemas.subjects import Subjects
 from tests.live.journal import Journal, Tail, api, last_on
 from tests.live.oracle import OWNER
@@ -108,7 +108,7 @@ class Court:
         desk, world = self._desk, self._replay.world
         for host in world.ordered:
             stored = await last_on(desk.client, desk.subjects.orders_stream, desk.subjects.order(host))
-            if stored is None or msgspec.json.decode(stored.data, type=HostOrder) != host_order(world, host):
+            if stored is None or stored.data != canonical(host_order(world, host)):
                 return False
         return True
 

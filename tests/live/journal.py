@@ -119,7 +119,7 @@ async def api(client: Client, verb: str, body: dict[str, Any] | None = None) -> 
 
 
 def _stored(message: dict[str, Any]) -> Stored:
-    lines = base64.b64decode(message.get("hdrs", "")).decode().splitlines()[1:]
+    lines = base64.b64decode(message.get("hdrs", "")).decode(errors="replace").splitlines()[1:]
     headers = dict(line.split(": ", 1) for line in lines if ": " in line)
     return Stored(int(message["seq"]), message["subject"], base64.b64decode(message.get("data", "")), headers)
 

@@ -65,12 +65,7 @@ async def _hand_in(cell: Cell, jobs: list[Job]) -> None:
         await cell.submit(job)
 
 
-@pytest.mark.parametrize(
-    "victims", [("bus",), ("admission-a",), ("bus", "admission-a"), ("agent", "bus")], ids="+".join
-)
-async def test_a_time_out_and_a_backoff_fall_due_although_who_armed_them_died(
-    cell: Cell, victims: tuple[str, ...]
-) -> None:
+async def _falls_due(cell: Cell, victims: tuple[str, ...]) -> None:
     label = "+".join(victims)
     late = await cell.submit(Job(f"late-{label}", FOREVER, timeout="3s", end="job-timed-out"))
     failing = Job(f"failing-{label}", '[ "$FAIRLEASE_ATTEMPT_NUMBER" = 3 ] || exit 2', max_retries=2)
@@ -83,6 +78,19 @@ async def test_a_time_out_and_a_backoff_fall_due_although_who_armed_them_died(
     await cell.over()
     assert len(cell.journal.of_job(failing.id, "job-released")) == 2
     await cell.judge()
+
+
+@pytest.mark.parametrize("victims", [("bus", "admission-a")], ids="+".join)
+async def test_a_time_out_and_a_backoff_fall_due_although_who_armed_them_died(
+    cell: Cell, victims: tuple[str, ...]
+) -> None:
+    await _falls_due(cell, victims)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victims", [("bus",), ("admission-a",), ("agent", "bus"), ("ranker-a", "bus")], ids="+".join)
+async def test_they_fall_due_whoever_else_died(cell: Cell, victims: tuple[str, ...]) -> None:
+    await _falls_due(cell, victims)
 
 
 async def test_a_cycle_whose_next_step_does_not_come_is_abandoned_and_the_next_one_grants(cell: Cell) -> None:

@@ -33,7 +33,7 @@ async def _handed_in(up: Up, jobs: list[Job]) -> None:
 
 async def _everything_dies(up: Up, seed: int, count: int) -> None:
     chance = Random(seed)
-    jobs = mixed(chance, count, f"die-{seed}", longest_s=1.0)
+    jobs = mixed(chance, count, f"die-{seed}", longest_s=0.8)
     records = chance.randint(1, 3 * count)
     ears = await Ears.at(up, up.subjects.log_all())
     handing_in = asyncio.create_task(_handed_in(up, jobs))

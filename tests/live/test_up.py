@@ -75,8 +75,8 @@ async def test_jobs_that_end_while_nothing_else_is_there_are_told_of_later(up: U
     await up.judge()
 
 
-async def test_when_up_is_killed_the_cell_goes_with_it_and_the_next_one_starts_cleanly(up: Up) -> None:
-    gate = await _with_running_jobs(up, "killed")
+async def _killed(up: Up, label: str) -> None:
+    gate = await _with_running_jobs(up, label)
     parts = up.parts()
     process.kill(parts[0])
     await up.wait_left()
@@ -86,6 +86,17 @@ async def test_when_up_is_killed_the_cell_goes_with_it_and_the_next_one_starts_c
     gate.touch()
     await up.over()
     await up.judge()
+
+
+@pytest.mark.parametrize("time", [1, 2])
+async def test_when_up_is_killed_the_cell_goes_with_it_and_the_next_one_starts_cleanly(up: Up, time: int) -> None:
+    await _killed(up, f"killed-{time}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("time", range(3, 23))
+async def test_up_is_killed_twenty_times_more(up: Up, time: int) -> None:
+    await _killed(up, f"killed-{time}")
 
 
 async def test_a_second_up_on_the_same_directory_leaves_the_first_alone(up: Up) -> None:
@@ -138,4 +149,14 @@ async def test_a_submission_that_finds_no_explainer_is_answered_once_there_is_on
     )
     assert code == 0, said
     assert json.loads(out)["outcome"] == "accepted"
+    await up.judge()
+
+
+async def test_an_account_and_replicas_that_are_added_later_are_served_and_serve(up: Up) -> None:
+    assert up.process is not None
+    up.process.send_signal(signal.SIGTERM)
+    assert await up.wait_left() == 0
+    await up.start("--account", "night", "--replicas", "2")
+    await up.submit(Job("by-night", account="night"))
+    await up.over()
     await up.judge()

@@ -124,7 +124,12 @@ def fitting(world: World, hosts: Iterable[str], wanted: int, gpus: int) -> list[
 
 def cost(victims: Iterable[Tenant]) -> Cost:
     some = list(victims)
-    return sum(t.lost for t in some), len(some), sum(not t.is_idle for t in some), tuple(sorted(t.attempt for t in some))
+    return (
+        sum(t.lost for t in some),
+        len(some),
+        sum(not t.is_idle for t in some),
+        tuple(sorted(t.attempt for t in some)),
+    )
 
 
 def subsets(some: list[Tenant]) -> Iterator[tuple[Tenant, ...]]:
@@ -153,12 +158,21 @@ def plans(
         loss = cheapest(world, some, gpus, may_leave)
         if loss is not None:
             found[some] = loss
-    in_one = {some: loss for some, loss in found.items() if len({world.fleet.hosts[h].inventory.block for h in some}) == 1}
+    in_one = {
+        some: loss for some, loss in found.items() if len({world.fleet.hosts[h].inventory.block for h in some}) == 1
+    }
     return in_one or found
 
 
 def earliest_ms(
-    world: World, policy: Policy, hosts: list[str], shape: tuple[int, int], on: list[Tenant], now_ms: int, *, is_all: bool
+    world: World,
+    policy: Policy,
+    hosts: list[str],
+    shape: tuple[int, int],
+    on: list[Tenant],
+    now_ms: int,
+    *,
+    is_all: bool,
 ) -> Callable[[Callable[[Tenant], bool]], int | None]:
     """Rule 6.1: T = the latest end + the greatest grace + the stop margin, over every set of hosts; asked by licence.
 
@@ -181,7 +195,13 @@ def earliest_ms(
 
 
 def _leavings(
-    world: World, hosts: tuple[str, ...], gpus: int, on: list[Tenant], is_allowed: Callable[[Tenant], bool], *, is_all: bool
+    world: World,
+    hosts: tuple[str, ...],
+    gpus: int,
+    on: list[Tenant],
+    is_allowed: Callable[[Tenant], bool],
+    *,
+    is_all: bool,
 ) -> Iterator[tuple[Tenant, ...]]:
     """Every set whose leaving frees these hosts."""
     busy = [host for host in hosts if free_on(world, host) < gpus]

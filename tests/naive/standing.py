@@ -6,7 +6,7 @@ kept between two questions. Amounts are integers, comparisons are fractions.
 
 from collections.abc import Iterable
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from fairlease.core.world import World
@@ -123,7 +123,7 @@ def divided(tree: Tree, amount: int, parent: str = "") -> dict[str, int]:
     return parts
 
 
-@lru_cache(maxsize=None)
+@cache
 def weight(age: int) -> int:
     """Floor of 2^32 x 2^(-age/64), found as an integer root (2.8)."""
     if age > 32 * 64:

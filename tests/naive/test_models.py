@@ -71,7 +71,9 @@ def same_standings(cell: Living, history: books.History) -> None:
     assert policy is not None
     for pool in world.fleet.pools():
         for now_ms in (world.log_time_ms, cell.now_ms, cell.now_ms + 7 * MINUTE + 1):
-            fast = {n.budget: (n.entitled_gpu_ms, n.used_gpu_ms, n.promised_gpu_ms) for n in standings(world, pool, now_ms)}
+            fast = {
+                n.budget: (n.entitled_gpu_ms, n.used_gpu_ms, n.promised_gpu_ms) for n in standings(world, pool, now_ms)
+            }
             found = books.standings(history, world, policy, pool, now_ms)
             assert fast == {name: tuple(number) for name, number in found.items()}
 
@@ -138,7 +140,8 @@ def _same_plan(
     cell: Living, shape: Shape, able: list[slow.Tenant], plan: Plan | None, options: dict[tuple[str, ...], slow.Cost]
 ) -> None:
     """On one host exactly the cheapest set. A gang's plan suffices and spares whom it can; it is the cheapest
-    within a block where nobody stands on two hosts."""
+    within a block where nobody stands on two hosts.
+    """
     world, gpus = cell.world, shape.gpus_per_host
     if not options:
         assert plan is None, f"{plan} for {shape}, and no set would do"
@@ -152,7 +155,9 @@ def _same_plan(
         assert not slow.suffices(world, plan.hosts, gpus, [t for t in victims if t is not spared])
     if shape.hosts == 1:
         assert (slow.cost(victims), plan.hosts) == (loss, hosts)
-    elif all(len(tenant.on) == 1 for tenant in able) and len({world.fleet.hosts[h].inventory.block for h in hosts}) == 1:
+    elif (
+        all(len(tenant.on) == 1 for tenant in able) and len({world.fleet.hosts[h].inventory.block for h in hosts}) == 1
+    ):
         assert slow.cost(victims)[:2] == loss[:2]
 
 

@@ -5,6 +5,8 @@ the decision, the replay and the audit see only those. The body is on the bus be
 names it, so that an agent never looks for a body that does not exist.
 """
 
+from typing import Final
+
 from fairlease.runtime import edge
 from fairlease.runtime.bus import Message
 from fairlease.runtime.contracts import Contracts
@@ -15,6 +17,9 @@ from fairlease_schemas.credential import kind_of
 from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
 from fairlease_schemas.job import Problem
 from fairlease_schemas.subjects import Subjects
+
+MAX_BODY_BYTES: Final = 60 * 1024
+"""A canonical body that the store of contracts takes, headers and all; normal form C may triple what was sent."""
 
 
 class Edge:
@@ -57,6 +62,10 @@ def read_submission(message: Message, said: SubmitJob) -> tuple[Submitted | Miss
     if parsed is None or problems:
         return Misshapen(budget=_budget(data), request_id=_printable(said.request_id), problems=problems + wrong), b""
     body = codec.canonical(contract.body(parsed))
+    if len(body) > MAX_BODY_BYTES:
+        limit = f"{MAX_BODY_BYTES} bytes in canonical form"
+        too_large = Problem(field="contract", rule="1.13", limit=limit, way_out="keep data out of the contract")
+        return Misshapen(budget=parsed.spec.budget, request_id=said.request_id, problems=(too_large,)), b""
     return (
         Submitted(
             budget=parsed.spec.budget,

@@ -5,8 +5,12 @@ while jobs run. So every run has a parent of its own, started by shim.py, that d
 needs no restart. The command and its environment come in on standard input, so that secrets are
 neither on disk nor in an argument list; all else is said through files (layout.py).
 
+**The gate.** A shim is spawned while its directory still has no name, and waits until the directory is on
+disk. So an agent that is killed in between leaves no directory, and the attempt is begun by the next
+one; or a directory, and a shim that goes on by itself.
+
 The lock is `flock` on the run directory, held by the keeper for its life: who can take it knows that
-no keeper is at work. **The late shim**: an agent may die between spawning a shim and its claim. The
+no keeper is at work. **The late shim**: an agent may die before the claim of its shim. The
 next agent takes the lock, finds no claim and writes gone.json (`start-failed`); a shim that was only
 slow then gets the lock, finds the end and leaves. If the shim was first, the agent does not get the
 lock, and adopts. Either way one of them decides, and the files tell the other. A missed SIGUSR1 (the
@@ -42,7 +46,8 @@ def keep(run_directory: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.closerange(3, _MOST_FDS)  # whatever the agent was started with is no business of a job
-    os.chdir(run_directory)
+    if not _is_let_in(run_directory):
+        return
     lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
     if os.path.exists(layout.CLAIM) or os.path.exists(layout.GONE) or not os.path.exists(layout.RUN):
@@ -59,6 +64,26 @@ def keep(run_directory: str) -> None:
         become_subreaper()
         end = keeper.run()
     conclude(end)
+
+
+def _is_let_in(run_directory: str) -> bool:
+    """Waits at the gate on descriptor 1, and enters the directory; False when there will be none.
+
+    The agent opens the gate when the directory is on disk. If it died instead, a directory that has
+    its name is brought to disk here and entered all the same: nobody else would begin this run.
+    """
+    try:
+        is_on_disk = os.read(1, 1) == b"1"
+    except OSError:
+        is_on_disk = True  # there is no gate: the directory was there first
+    os.dup2(2, 1)
+    try:
+        os.chdir(run_directory)
+    except FileNotFoundError:
+        return False
+    if not is_on_disk:
+        layout.sync_directory("..")
+    return True
 
 
 def conclude(end: dict[str, object]) -> None:

@@ -3,7 +3,7 @@
 Everything here loads in a shim, whose start every job waits for: standard library, as little of it
 as possible. Paths are text and may be relative, because a shim works inside its run directory.
 
-    run.json      agent   the order's facts; on disk before a shim is spawned
+    run.json      agent   the order's facts; on disk before a shim goes on
     shim.json     shim    the claim: this run was begun, by this process
     leader.json   shim    the job's first process; on disk before its command may begin
     started.json  shim    the command runs

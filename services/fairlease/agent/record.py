@@ -1,7 +1,7 @@
 """The agent's side of a run directory: what was ever started here, and what is known of it.
 
-A directory appears whole, by rename, with its run.json on disk before anything is spawned: an attempt
-with a directory was started, or was refused for good, and is never started again. What the shim
+A directory appears whole, by rename, with its run.json on disk, and a shim stands ready when it does: an
+attempt with a directory was started, or was refused for good, and is never started again. What the shim
 wrote is read here; what only the agent writes (the stop, what the bus acknowledged) is written here.
 """
 
@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -72,10 +73,13 @@ class RunDirectory:
         return self.path / layout.PREEMPT
 
     @classmethod
-    def create(cls, root: Path, facts: Facts, gone: Gone | None = None) -> "RunDirectory":
+    def create(
+        cls, root: Path, facts: Facts, gone: Gone | None = None, *, ready: Callable[[Path], None] | None = None
+    ) -> "RunDirectory":
         """A new attempt, or with `gone` one that is over before it began; on disk when this returns.
 
-        OSError when it is there already, or the disk refuses.
+        `ready` is called with the directory just before it gets its name. OSError when it is there
+        already, or the disk refuses.
         """
         making = root / f"{_MAKING}{facts.attempt}"
         shutil.rmtree(making, ignore_errors=True)
@@ -85,6 +89,8 @@ class RunDirectory:
             layout.write_whole(str(making / layout.GONE), msgspec.json.encode(gone), is_durable=True)
         layout.write_whole(str(making / layout.RUN), msgspec.json.encode(facts), is_durable=True)
         final = root / facts.attempt
+        if ready is not None:
+            ready(making)
         making.rename(final)
         layout.sync_directory(str(root))
         return cls(final)

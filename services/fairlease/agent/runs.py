@@ -1,10 +1,11 @@
 """The process executor: starts, adopts, stops and buries the runs of one host.
 
-An attempt is started at most once, ever, because its directory is made, on disk, before a shim is
-spawned, and a directory is never started a second time. From then on its keeper (keeper.py) has it;
-this module watches keepers, and where one is missing it takes the run's lock and concludes the run
-itself. News comes by a pipe in which keepers name their run, by the death of a keeper, and, should a
-word be lost, by a look at every living run now and then.
+An attempt is started at most once, ever, because its directory is on disk before its shim may go on,
+and a directory is never started a second time. The shim is there before the directory has its name, so
+that an agent that dies in between leaves either nothing or a run that begins. From then on its keeper
+(keeper.py) has it; this module watches keepers, and where one is missing it takes the run's lock and
+concludes the run itself. News comes by a pipe in which keepers name their run, by the death of a keeper,
+and, should a word be lost, by a look at every living run now and then.
 """
 
 import asyncio
@@ -105,15 +106,36 @@ class Runs:
     def start(self, facts: Facts, command: tuple[str, ...], env: dict[str, str]) -> None:
         """Starts an attempt that was never started. OSError when the disk refuses its record: nothing began."""
         assert facts.attempt not in self._runs
-        run = Run(RunDirectory.create(self._root, facts))
-        self._runs[facts.attempt] = run
-        env = {**env, PREEMPT_FILE: str(run.directory.preempt_file)}
+        final = RunDirectory(self._root / facts.attempt)
+        env = {**env, PREEMPT_FILE: str(final.preempt_file)}
+        gate, opener = os.pipe2(os.O_CLOEXEC)
+        shim = 0
+
+        def ready(making: Path) -> None:
+            nonlocal shim
+            try:
+                shim = self._spawn(final.path, command, env, errors_in=making, gate=gate)
+            except OSError as error:
+                log.warning("%s: no shim for it: %s", facts.attempt, error)
+
         try:
-            run.shim = self._spawn(run.directory.path, command, env)
-        except OSError as error:
-            log.warning("%s: no shim for it: %s", run.attempt, error)
+            run = Run(RunDirectory.create(self._root, facts, ready=ready))
+        except OSError:
+            if shim:
+                os.kill(shim, signal.SIGKILL)  # it waits at the gate, and nothing began
+                os.waitpid(shim, 0)
+            raise
+        else:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(opener, b"1")
+        finally:
+            os.close(gate)
+            os.close(opener)
+        self._runs[facts.attempt] = run
+        if not shim:
             self._follow(run)
             return
+        run.shim = shim
         stat = layout.read_stat(run.shim)
         run.watch = process.Watch(Process(run.shim, stat[3] if stat else 0), lambda: self._follow(run))
 
@@ -138,22 +160,30 @@ class Runs:
         clear(self._runs.pop(run.attempt).directory.set_aside())
 
     # how it comes about --------------------------------------------------------------------------
-    def _spawn(self, directory: Path, command: tuple[str, ...], env: dict[str, str]) -> int:
-        """The process of a new shim, with the order in memory it alone can read."""
+    def _spawn(
+        self,
+        directory: Path,
+        command: tuple[str, ...],
+        env: dict[str, str],
+        *,
+        errors_in: Path | None = None,
+        gate: int | None = None,
+    ) -> int:
+        """The process of a new shim, with the order in memory it alone can read; where there is a gate, it waits."""
         order = os.memfd_create("fairlease-order", os.MFD_CLOEXEC)
         try:
             body = {"command": command, "env": env, "log_bytes": self._log_bytes}
             with open(order, "wb", closefd=False) as file:
                 file.write(json.dumps(body).encode())
             os.lseek(order, 0, os.SEEK_SET)
-            with (directory / "shim.err").open("wb") as errors:
+            with ((errors_in or directory) / "shim.err").open("wb") as errors:
                 return os.posix_spawn(
                     sys.executable,
                     [sys.executable, "-I", "-S", "-X", "utf8", str(_SHIM), str(directory)],
                     {},
                     file_actions=[
                         (os.POSIX_SPAWN_DUP2, order, 0),
-                        (os.POSIX_SPAWN_DUP2, errors.fileno(), 1),
+                        (os.POSIX_SPAWN_DUP2, errors.fileno() if gate is None else gate, 1),
                         (os.POSIX_SPAWN_DUP2, errors.fileno(), 2),
                     ],
                     setsid=True,

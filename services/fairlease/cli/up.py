@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = remembered(settings.state_dir)
     accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account)))
     simulate = "x".join(map(str, args.simulate_gpus)) if args.simulate_gpus else wanted.simulate
+    _refuse_other_hosts(wanted.simulate, simulate)
     wanted = Wanted(accounts, simulate)
     configure("up")
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
@@ -47,6 +48,19 @@ def run(args: argparse.Namespace) -> int:
     except (ConfigWrong, BusAway) as error:
         code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
         raise CommandError(code, str(error)) from error
+
+
+def _refuse_other_hosts(before: str, now: str) -> None:
+    """A cell may grow by hosts; fewer, or other ones, would leave registered hosts that nobody serves."""
+    if not before or not now:
+        return
+    (hosts, gpus), (more, same) = (map(int, text.split("x")) for text in (before, now))
+    if more < hosts or gpus != same:
+        raise CommandError(
+            EXIT_CONFIG,
+            f"--simulate-gpus {now}: this cell has {before}, and work may run on every one of its hosts",
+            way_out=f"start it as it was, with more hosts of {gpus} GPUs, or choose another FAIRLEASE_HOME",
+        )
 
 
 def _parts(args: argparse.Namespace, wanted: Wanted) -> list[Part]:

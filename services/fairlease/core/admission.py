@@ -45,6 +45,7 @@ MAX_EVENTS_PER_RECORD = 400
 
 MAX_DUTIES_PER_RECORD = 200
 MAX_STEP = 10**15
+MAX_DETAIL = 300
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
 
@@ -153,7 +154,9 @@ def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
     if any(part.host == host for part in attempt.gone):
         return
     exit_code = said.exit_code if said.exit_code is not None and said.exit_code in EXIT_CODES else None
-    job = stage.emit(job, PartGone(attempt=attempt.id, host=host, end=said.end, exit_code=exit_code))
+    job = stage.emit(
+        job, PartGone(attempt=attempt.id, host=host, end=said.end, exit_code=exit_code, detail=said.detail[:MAX_DETAIL])
+    )
     attempt = job.attempts[-1]
     if len(attempt.gone) == len(attempt.parts):
         _end(stage, job, attempt)

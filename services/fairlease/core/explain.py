@@ -176,6 +176,15 @@ def _text(  # noqa: PLR0917 - a sentence of everything the answer holds
     return _joined(sentences, lang)
 
 
+def _cause(job: Job) -> str:
+    """How a job failed: its exit code, else the kind of end and what the agent said about it."""
+    if job.exit_code is not None:
+        return f"exit code {job.exit_code}"
+    last = job.attempts[-1] if job.attempts else None
+    detail = next((part.detail for part in last.gone if part.detail), "") if last else ""
+    return ": ".join(word for word in (str(job.end or ""), detail) if word)
+
+
 def _names(job: Job) -> dict[str, str]:
     attempt = job.attempts[-1] if job.attempts else None
     return {
@@ -184,7 +193,7 @@ def _names(job: Job) -> dict[str, str]:
         "hosts": ", ".join(attempt.hosts) if attempt else "",
         "ending": str(attempt.ending or "") if attempt else "",
         "end": str(job.end or ""),
-        "exit_code": "-" if job.exit_code is None else str(job.exit_code),
+        "cause": _cause(job),
     }
 
 

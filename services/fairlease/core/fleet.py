@@ -20,7 +20,6 @@ class Fleet:
         self.schedulable = schedulable
         self._occupants: dict[HostId, list[AttemptId]] = {h.id: [""] * h.gpus for h in hosts.values()}
         self._counted: dict[HostId, int] = {}
-        self.version = 0
 
     def recount(self) -> None:
         """After loading: remember what each host contributes to its pool, without a new step."""
@@ -58,7 +57,6 @@ class Fleet:
 
     def occupy(self, parts: Iterable[Part], attempt: AttemptId) -> None:
         """Mark the GPUs as held. The decision made sure that they were free; a fold does not choose."""
-        self.version += 1
         for part in parts:
             occupants = self._occupants[part.host]
             for index in part.gpus:
@@ -66,7 +64,6 @@ class Fleet:
 
     def release(self, parts: Iterable[Part], attempt: AttemptId, at_ms: int, *, forget_before_ms: int) -> None:
         """Free what the attempt holds."""
-        self.version += 1
         for part in parts:
             occupants = self._occupants[part.host]
             for index in part.gpus:
@@ -84,7 +81,6 @@ class Fleet:
     def _count(self, pool: PoolId, name: HostId, gpus: int, at_ms: int, forget_before_ms: int) -> None:
         delta = gpus - self._counted.get(name, 0)
         self._counted[name] = gpus
-        self.version += 1
         if delta or pool not in self.schedulable:
             meter = self.schedulable.setdefault(pool, Meter())
             meter.add(at_ms, delta, forget_before_ms=forget_before_ms)

@@ -206,6 +206,7 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         end=str(attempt.end) if attempt.end else "",
         exit_code=attempt.exit_code,
         token=str(attempt.token),
+        detail=next((part.detail for part in attempt.gone if part.detail), ""),
     )
 
 

@@ -20,7 +20,7 @@ STATES: Final[dict[str, Words]] = {
     "running": {"en": "{job} runs on {hosts}", "zh": "{job} 正在 {hosts} 上运行"},
     "stopping": {"en": "{job} is stopping on {hosts} ({ending})", "zh": "{job} 正在 {hosts} 上停止({ending})"},
     "succeeded": {"en": "{job} succeeded", "zh": "{job} 已成功"},
-    "failed": {"en": "{job} failed ({end}, exit code {exit_code})", "zh": "{job} 失败({end},退出码 {exit_code})"},
+    "failed": {"en": "{job} failed ({cause})", "zh": "{job} 失败({cause})"},
     "cancelled": {"en": "{job} was cancelled", "zh": "{job} 已取消"},
     "timed-out": {"en": "{job} reached its time limit", "zh": "{job} 已超时"},
 }

@@ -30,7 +30,6 @@ from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId,
 from fairlease_schemas.policy import Policy, PolicyChanged
 from fairlease_schemas.subjects import SCOPES
 
-Stage = str
 IDLE, RANKED, PLACED = "idle", "ranked", "placed"
 
 
@@ -43,7 +42,7 @@ class Cycle(msgspec.Struct, kw_only=True):
     """
 
     number: int = 0
-    stage: Stage = IDLE
+    stage: str = IDLE
     stage_ms: int = 0
     ranked_ms: int = 0
     ranked_basis: int = 0
@@ -156,7 +155,6 @@ class World:
         self.stillborn: dict[AttemptId, JobId] = {}
         self.overtaken: dict[AttemptId, JobId] = {}
         self.lane: dict[AttemptId, int] = {}
-        self.held_gpus: dict[str, int] = {}
         self._dues: list[tuple[int, str]] = []
         for job in sorted(self._s.jobs.values(), key=_index_order):
             self._index(job)

@@ -14,7 +14,6 @@ from fairlease.runtime.errors import BusAway, ShellError
 
 TIMEOUT_S: Final = 3.0
 STREAM_NOT_FOUND: Final = 10059
-CONSUMER_NOT_FOUND: Final = 10014
 WRONG_LAST_SEQUENCE: Final = 10071
 
 

@@ -17,6 +17,7 @@ from nats.aio.client import Client
 
 from fairlease.runtime.errors import EXIT_BUS_CLOSED, BusAway
 from fairlease.runtime.settings import Settings
+from fairlease.runtime.tasks import end
 
 log = logging.getLogger("fairlease.connection")
 
@@ -100,6 +101,19 @@ class Connection(Client):
             log.debug("bus: the socket was gone before the close", exc_info=True)
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
+        finally:
+            await end_reconnecting(self)
+
+
+async def end_reconnecting(client: Client) -> None:
+    """Ends the loop in which a closed client may still look for a bus that is away.
+
+    The close cancels it once, and on Python 3.11 the loop forgets a cancellation that comes while a
+    connection is refused; the process would then not end before the bus is back.
+    """
+    loop = client._reconnection_task  # noqa: SLF001 - the client has no other way to it
+    if loop is not None:
+        await end([loop])
 
 
 async def connect(

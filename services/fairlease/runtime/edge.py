@@ -21,7 +21,6 @@ from fairlease_schemas.subjects import Subjects, last_token, token
 _DECODERS: Final[dict[str, Any]] = {
     tag: msgspec.json.Decoder(kind) for tag, kind in {**commands.VERBS, **reports.KINDS}.items()
 }
-_SUBMISSION: Final = _DECODERS["submit-job"]
 _HOST_TOKEN: Final = 3
 
 

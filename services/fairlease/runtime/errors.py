@@ -17,8 +17,8 @@ EXIT_INVARIANT: Final = 6
 EXIT_CONFIG: Final = 7
 """A stream, a variable or a file is not as this program needs it."""
 
-RESTARTABLE: Final = frozenset({EXIT_BUS_CLOSED, EXIT_STARVED, EXIT_INVARIANT})
-"""Exit codes after which a supervisor should start the process again."""
+STAYS_DOWN: Final = frozenset({EXIT_LOG_DAMAGED, EXIT_CONFIG})
+"""What a restart cannot mend: a supervisor leaves the process down, and a person must look."""
 
 
 class ShellError(Exception):

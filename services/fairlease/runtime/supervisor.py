@@ -24,7 +24,7 @@ from nats.aio.client import Client
 
 from fairlease.runtime import bus_server, streams
 from fairlease.runtime.connection import connect
-from fairlease.runtime.errors import EXIT_CONFIG, EXIT_LOG_DAMAGED, BusAway, ConfigWrong
+from fairlease.runtime.errors import STAYS_DOWN, BusAway, ConfigWrong
 from fairlease.runtime.parent import PARENT_VARIABLE
 from fairlease.runtime.settings import Settings
 from fairlease_schemas.explain import Health
@@ -37,8 +37,6 @@ LONGEST_WAIT_S: Final = 5.0
 STEADY_AFTER_S: Final = 10.0
 STOP_LIMIT_S: Final = 5.0
 READY_LIMIT_S: Final = 30.0
-STAYS_DOWN: Final = frozenset({EXIT_LOG_DAMAGED, EXIT_CONFIG})
-"""What a restart cannot mend: a damaged log, a bus that is not as it was declared. A person must look."""
 _HEALTH = msgspec.json.Decoder(Health)
 
 

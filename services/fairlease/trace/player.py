@@ -106,10 +106,14 @@ class Book:
         self._copy.flush()
         self.news.set()
 
+    @property
+    def settled(self) -> int:
+        """How many of mine are over or were refused: nothing more will come of them."""
+        return len(self.over) + len(self.refused)
+
     def is_settled(self) -> bool:
         """Whether all of mine are over, charged, and no cycle is open."""
-        is_all_over = len(self.over) + len(self.refused) == len(self._mine)
-        return is_all_over and not self.world.uncharged and self.world.cycle.stage == IDLE
+        return self.settled == len(self._mine) and not self.world.uncharged and self.world.cycle.stage == IDLE
 
     def _note_start(self, name: JobId) -> None:
         job = self.world.jobs.get(name)
@@ -310,7 +314,7 @@ class _Player:
     def _skip_gap(self) -> None:
         """Bring the next arrival here when nothing of mine runs or waits."""
         tasks, book = self._workload.tasks, self._book
-        is_quiet = len(book.over) + len(book.refused) == self._submitted
+        is_quiet = book.settled == self._submitted
         if self._submitted == len(tasks) or not is_quiet:
             return
         gap_s = self._due_s(tasks[self._submitted]) - time.monotonic()
@@ -335,7 +339,7 @@ class _Player:
             return
         book = self._book
         live = len(book.world.live)
-        over = len(book.over) + len(book.refused)
+        over = book.settled
         waiting = max(0, self._submitted - over - live)
         await self._on_progress(Progress(len(self._workload.tasks), self._submitted, waiting, live, over, self._cell))
 
@@ -344,9 +348,9 @@ class _Player:
         with contextlib.suppress(TimeoutError, PlayFailed):
             async with asyncio.timeout(_LEAVE_LIMIT_S):
                 for task in self._workload.tasks[: self._submitted]:
-                    if task.job not in self._book.over:
+                    if task.job not in self._book.over and task.job not in self._book.refused:
                         await self._send("cancel-job", CancelJob(job=task.job))
-                while self._book.world.live or len(self._book.over) < self._submitted:
+                while self._book.world.live or self._book.settled < self._submitted:
                     self._book.news.clear()
                     await self._book.news.wait()
 
