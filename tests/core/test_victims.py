@@ -6,8 +6,9 @@ from itertools import combinations
 import pytest
 
 from fairlease.core.departures import Departure
+from fairlease.core.placement.fit import Room
 from fairlease.core.preemption.occupancy import Tenant, tenant_order
-from fairlease.core.preemption.victims import _cheapest_on
+from fairlease.core.preemption.victims import cheapest_on
 from tests.core.bench import LONG, cell, evicted, evictions, hosts_of, idle, names, saved, victims, whole
 from tests.dsl.cell import HOUR, MINUTE, SECOND, Cell
 
@@ -18,6 +19,7 @@ def tenant(name: str, gpus: int, lost: int, *, is_idle: bool = True) -> Tenant:
         job=name,
         leaf="a",
         gpus_on={"h": gpus},
+        sizes=(0, 0, 0),
         lost_gpu_ms=lost,
         grace_ms=0,
         is_idle=is_idle,
@@ -32,7 +34,7 @@ def tenant(name: str, gpus: int, lost: int, *, is_idle: bool = True) -> Tenant:
 
 
 def cheapest(missing: int, *tenants: Tenant) -> list[str]:
-    found = _cheapest_on(tenants, "h", missing, lambda _: True, None)
+    found = cheapest_on(Room(cell(1).world, "h100", 0), tenants, "h", (missing,), lambda _: True)
     return [] if found is None else [t.attempt for t in found[1]]
 
 

@@ -323,7 +323,7 @@ def test_a_job_in_every_state_is_told_in_both_languages() -> None:
     here.gone(other, End.CANCELLED, 143)
     states[asked(here, other).state] = asked(here, other).text
     assert set(states) == {"granted", "running", "backoff", "failed", "stopping", "cancelled"}
-    assert states["failed"].en == f"{job} failed (failed, exit code 7)."
+    assert states["failed"].en == f"{job} failed (exit code 7)."
     assert all(text.zh.endswith("。") for text in states.values())
 
 

@@ -10,7 +10,7 @@ from fairlease.core.departures import protected_for_ms
 from fairlease.core.fairshare.scales import Scales
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Job
-from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.placement.fit import Room
 from fairlease.core.placement.verdict import Verdicts
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Tenant, occupancy
@@ -60,7 +60,7 @@ class Outlooks:
         """The outlook in one pool."""
         room, scales, verdicts = self._pool(pool)
         policy, now_ms = self._policy, self._now_ms
-        shape = Shape(job.request.hosts, job.request.gpus_per_host)
+        shape = room.shape(job)
         needs_ms = protected_for_ms(policy, job, now_ms) + job.request.grace_ms + policy.stop_margin_ms
         parts = room.find(shape, job.id, needs_ms)
         if parts is not None:

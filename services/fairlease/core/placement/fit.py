@@ -6,27 +6,23 @@ ends in the host id. Hosts with a hold, and hosts kept for someone else, have no
 """
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
 from fairlease.core.host import FAULT_KINDS
+from fairlease.core.job import Job
+from fairlease.core.line import class_key
+from fairlease.core.placement.blocks import groups, most_together, together
+from fairlease.core.placement.shape import Shape, shape_of
+from fairlease.core.placement.sides import Sides, Sizes
 from fairlease.core.world import Promise, World
 from fairlease_schemas.cycle import Part
 from fairlease_schemas.ids import HostId, JobId, PoolId
 from fairlease_schemas.reasons import Evidence, Reason
 
-
-class Shape(msgspec.Struct, frozen=True):
-    """What a gang asks for: `hosts` x `gpus_per_host`; more than one host means whole hosts (1.2)."""
-
-    hosts: int
-    gpus_per_host: int
-
-    @property
-    def gpus(self) -> int:
-        return self.hosts * self.gpus_per_host
+Lack = tuple[int, ...]
+"""What a host is short of for one host's part: GPUs, and where they matter CPU cores, memory and disk MiB."""
 
 
 class Room:
@@ -40,6 +36,9 @@ class Room:
         self.pool = pool
         self.now_ms = now_ms
         self.version = 0
+        self.sides = Sides(world, pool)
+        self._world = world
+        self._shapes: dict[str, Shape] = {}
         self.free: dict[HostId, list[int]] = {}
         self.size: dict[HostId, int] = {}
         self.block: dict[HostId, str] = {}
@@ -74,6 +73,29 @@ class Room:
             if self.is_open(host.id):
                 self._by_free.setdefault(len(self.free[host.id]), []).append(host.id)
 
+    def shape(self, job: Job) -> Shape:
+        """What the job asks of hosts here."""
+        if job.request.constraints is None:
+            return shape_of(self._world, self.pool, job.request)
+        key = class_key(job)
+        if key not in self._shapes:
+            self._shapes[key] = shape_of(self._world, self.pool, job.request)
+        return self._shapes[key]
+
+    def lack(self, host: HostId, shape: Shape) -> Lack:
+        """What is missing there for one host's part of the gang; nothing below 1 is missing."""
+        gpus = shape.gpus_per_host - len(self.free[host])
+        if not self.sides.matter(host, shape.sizes):
+            return (gpus,)
+        return (gpus, *self.sides.lack(host, shape.gpus_per_host, shape.sizes))
+
+    def eased(self, lack: Lack, host: HostId, gpus: int, sizes: Sizes) -> Lack:
+        """What is still missing there once somebody with so many GPUs and such sizes has left; none is below zero."""
+        if len(lack) == 1:
+            return (max(0, lack[0] - gpus),)
+        held = (gpus, *self.sides.part(host, gpus, sizes))
+        return tuple(max(0, missing - freed) for missing, freed in zip(lack, held, strict=True))
+
     def find(self, shape: Shape, job: JobId, needs_ms: int) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
 
@@ -88,24 +110,25 @@ class Room:
             if found is not None:
                 return found
         if shape.hosts == 1:
-            host = self._fullest(shape.gpus_per_host) or self._hole(shape.gpus_per_host, needs_ms)
+            host = self._fullest(shape) or next(iter(self._holes(shape, needs_ms)), None)
             return None if host is None else (self._part(host, shape),)
-        whole = self._whole_hosts(shape.gpus_per_host)
-        if len(whole) < shape.hosts:
-            whole = sorted(whole + [h for h in self._holes(shape.gpus_per_host, needs_ms) if self._is_whole(h, shape)])
-        if len(whole) < shape.hosts:
-            return None
-        return tuple(self._part(host, shape) for host in self.by_block(whole, shape.hosts))
+        whole = self._whole_hosts(shape)
+        chosen = self._together(whole, shape)
+        if chosen is None:
+            chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
+        return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
 
-    def take(self, parts: Iterable[Part]) -> None:
-        """The parts are granted."""
+    def take(self, parts: Iterable[Part], job: JobId, sizes: Sizes) -> None:
+        """The parts are granted to the job; what else was kept for it is open again."""
         self._verdicts.clear()
         self.version += 1
         for part in parts:
             self._unlist(part.host)
             taken = set(part.gpus)
             self.free[part.host] = [index for index in self.free[part.host] if index not in taken]
+            self.sides.take(part.host, len(taken), sizes)
             self._list(part.host)
+        self._reopen(job)
 
     def close(self, hosts: Iterable[HostId], claim: JobId, until_ms: int = 0) -> None:
         """Nobody gets anything on these hosts for the rest of this step: a better pick claims them until then."""
@@ -118,7 +141,7 @@ class Room:
 
     def can_take(self, shape: Shape) -> bool:
         """Whether the hosts without a hold could take the gang, were they empty (2.10)."""
-        return sum(takes(self.size[host], shape) for host in self.free) >= shape.hosts
+        return self._is_enough([host for host in self.free if shape.suits(host, self.size[host])], shape)
 
     def is_open(self, host: HostId) -> bool:
         """Whether anybody may be placed there at any length: no hold, not kept, not promised, not closed."""
@@ -138,8 +161,14 @@ class Room:
         view = object.__new__(Room)
         view.__dict__.update(self.__dict__)
         view.free = {host: self.free[host] for host in hosts if host in self.free}
+        view.sides = self.sides.copy()
         view._kept, view._promised = {}, {}
         return view
+
+    def leave(self, host: HostId, gpus: int, sizes: Sizes) -> None:
+        """As if somebody had left already: which of the GPUs these are nobody knows here. For a view only."""
+        self.free[host] = self.free[host] + [-1] * gpus
+        self.sides.give(host, gpus, sizes)
 
     def verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
         """Why the gang does not fit here, with the numbers (decisions.md 9.1)."""
@@ -151,83 +180,92 @@ class Room:
         return found
 
     def _verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
-        fitting = [h for h, size in self.size.items() if takes(size, shape)]
-        open_free = [len(self.free[h]) for h in self.free if self.is_open(h)]
-        whole = sum(1 for h in self.free if self.is_open(h) and len(self.free[h]) == self.size[h])
+        fitting = [h for h, size in self.size.items() if shape.suits(h, size)]
+        asked = fitting if shape.among is not None else list(self.size)
+        open_hosts = [h for h in asked if self.is_open(h)]
+        whole = [h for h in open_hosts if len(self.free[h]) == self.size[h]]
+        free_gpus = sum(len(self.free[h]) for h in open_hosts)
         evidence = Evidence(
             pool=self.pool,
             needed_gpus=shape.gpus,
             needed_hosts=shape.hosts,
-            free_gpus=sum(open_free),
-            whole_free_hosts=whole,
-            largest_hole_gpus=max(open_free, default=0),
+            free_gpus=free_gpus,
+            whole_free_hosts=most_together(whole, self.block, is_same_block=shape.is_same_block),
+            largest_hole_gpus=max((len(self.free[h]) for h in open_hosts), default=0),
             reserved_hosts=len(self._kept.keys() | self._promised.keys()),
             held_gpus=sum(self.size[h] for h in self.held_out),
         )
-        if len(fitting) < shape.hosts:
+        if not self._is_enough(fitting, shape):
             return Reason.CONSTRAINT_CONFLICT, evidence
-        if len([h for h in fitting if h not in self.held_out]) < shape.hosts:
+        if not self._is_enough([h for h in fitting if h not in self.held_out], shape):
             return (Reason.HOST_FAULT if self.has_faults else Reason.HOST_MAINTENANCE), evidence
         if job in self._reserved:
             for_ms = self._reserved[job] - self.now_ms
             return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job, for_ms=for_ms)
         if self._with_all_open(shape):
             return Reason.RESERVATION, self.kept_for(evidence)
-        return (Reason.FRAGMENTATION if sum(open_free) >= shape.gpus else Reason.CAPACITY), evidence
+        return (Reason.FRAGMENTATION if free_gpus >= shape.gpus else Reason.CAPACITY), evidence
 
-    def by_block(self, hosts: list[HostId], wanted: int) -> list[HostId]:
-        """`wanted` of these hosts, from the smallest block that has enough, else from the fullest blocks first."""
-        blocks: dict[str, list[HostId]] = {}
-        for host in hosts:
-            blocks.setdefault(self.block[host], []).append(host)
-        enough = [(len(members), name) for name, members in blocks.items() if len(members) >= wanted]
-        if enough:
-            return blocks[min(enough)[1]][:wanted]
-        chosen: list[HostId] = []
-        for _, name in sorted((-len(members), name) for name, members in blocks.items()):
-            chosen.extend(blocks[name][: wanted - len(chosen)])
-        return chosen
+    def _is_enough(self, hosts: list[HostId], shape: Shape) -> bool:
+        return most_together(hosts, self.block, is_same_block=shape.is_same_block) >= shape.hosts
+
+    def _together(self, hosts: list[HostId], shape: Shape) -> list[HostId] | None:
+        """The gang's hosts among these, or None."""
+        if len(hosts) < shape.hosts:
+            return None
+        return together(hosts, shape.hosts, self.block, is_same_block=shape.is_same_block)
 
     def _fit(self, shape: Shape, hosts: list[HostId]) -> tuple[Part, ...] | None:
         """The gang on these hosts alone, in their order."""
-        able = [h for h in hosts if len(self.free[h]) >= shape.gpus_per_host]
-        if shape.hosts > 1:
-            able = [h for h in able if self._is_whole(h, shape)]
-        if len(able) < shape.hosts:
+        able = [h for h in hosts if self._has_room(h, shape)]
+        if not self._is_enough(able, shape):
             return None
-        return tuple(self._part(host, shape) for host in able[: shape.hosts])
+        chosen = self._together(able, shape) if shape.is_same_block else able[: shape.hosts]
+        return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
 
-    def _is_whole(self, host: HostId, shape: Shape) -> bool:
-        return len(self.free[host]) == self.size[host] == shape.gpus_per_host
+    def _has_room(self, host: HostId, shape: Shape) -> bool:
+        """Whether one host's part of the gang fits there now."""
+        if not shape.suits(host, self.size[host]):
+            return False
+        if shape.hosts > 1 and len(self.free[host]) != self.size[host]:
+            return False
+        return not is_short(self.lack(host, shape))
 
-    def _holes(self, gpus: int, needs_ms: int) -> list[HostId]:
-        """Promised hosts with so many free GPUs, where that length is over in time; fullest first, then by id."""
+    def _holes(self, shape: Shape, needs_ms: int) -> list[HostId]:
+        """Promised hosts with room, where that length is over in time; fullest first, then by id."""
         ends_ms = self.now_ms + needs_ms
         able = [
             (len(self.free[host]), host)
             for host, promise in self._promised.items()
-            if ends_ms <= promise.start_ms and host not in self._kept and len(self.free.get(host, ())) >= gpus
+            if ends_ms <= promise.start_ms
+            and host not in self._kept
+            and host in self.free
+            and self._has_room(host, shape)
         ]
         return [host for _, host in sorted(able)]
 
-    def _hole(self, gpus: int, needs_ms: int) -> HostId | None:
-        return next(iter(self._holes(gpus, needs_ms)), None)
-
-    def _fullest(self, gpus: int) -> HostId | None:
+    def _fullest(self, shape: Shape) -> HostId | None:
+        """The open host with room and the fewest free GPUs; an empty one only where no begun one takes it."""
+        is_plain = shape.among is None
         for free in sorted(self._by_free):
-            if free >= gpus and (listed := self._by_free[free]):
-                begun = next((host for host in listed if self.size[host] != free), None)
-                return begun or self._of_smallest_block(listed)
+            if free < shape.gpus_per_host or not (listed := self._by_free[free]):
+                continue
+            begun = next((h for h in listed if self.size[h] != free and self._has_room(h, shape)), None)
+            if begun is not None:
+                return begun
+            empty = [h for h in listed if self.size[h] == free and (is_plain or self._has_room(h, shape))]
+            if empty:
+                return self._of_smallest_block(empty)
         return None
 
     def _of_smallest_block(self, empty: list[HostId]) -> HostId:
         """The first of these hosts in the block that has fewest of them: larger blocks stay whole for gangs (4.3)."""
-        counts = Counter(map(self.block.__getitem__, empty))
-        smallest = min((count, name) for name, count in counts.items())[1]
-        return next(host for host in empty if self.block[host] == smallest)
+        blocks = groups(empty, self.block, 1)
+        return blocks[min((len(members), name) for name, members in blocks.items())[1]][0]
 
-    def _whole_hosts(self, gpus: int) -> list[HostId]:
-        return [h for h in self._by_free.get(gpus, ()) if self.size[h] == gpus]
+    def _whole_hosts(self, shape: Shape) -> list[HostId]:
+        gpus = shape.gpus_per_host
+        return [h for h in self._by_free.get(gpus, ()) if self.size[h] == gpus and shape.suits(h, gpus)]
 
     def _part(self, host: HostId, shape: Shape) -> Part:
         return Part(host=host, gpus=tuple(self.free[host][: shape.gpus_per_host]))
@@ -236,8 +274,21 @@ class Room:
         """Whether the gang would fit if no host were kept, promised or closed."""
         if not self._kept and not self._promised:
             return False
-        able = [h for h in self.free if len(self.free[h]) >= shape.gpus_per_host]
-        return len(able if shape.hosts == 1 else [h for h in able if self._is_whole(h, shape)]) >= shape.hosts
+        return self._is_enough([h for h in self.free if self._has_room(h, shape)], shape)
+
+    def _reopen(self, job: JobId) -> None:
+        """What was kept for the job is open again: it has its GPUs."""
+        self._reserved.pop(job, None)
+        self._closed.pop(job, None)
+        self._keeping.pop(job, None)
+        kept = [host for host, owner in self._kept.items() if owner == job]
+        promised = [host for host, promise in self._promised.items() if promise.job == job]
+        for host in kept:
+            del self._kept[host]
+        for host in promised:
+            del self._promised[host]
+        for host in dict.fromkeys((*kept, *promised)):
+            self._list(host)
 
     def kept_for(self, evidence: Evidence) -> Evidence:
         """The evidence with the one that comes first of those the hosts are kept for, and for how long at most."""
@@ -257,16 +308,6 @@ class Room:
             del listed[at]
 
 
-def takes(size: int, shape: Shape) -> bool:
-    """Whether a host of `size` GPUs could take one host's part of the shape when empty."""
-    return size >= shape.gpus_per_host if shape.hosts == 1 else size == shape.gpus_per_host
-
-
-def is_feasible(world: World, pool: PoolId, shape: Shape) -> bool:
-    """Whether the pool's registered hosts could take the gang if they were empty and had no hold (1.3)."""
-    able = 0
-    for host in world.fleet.in_pool(pool):
-        able += takes(host.gpus, shape)
-        if able >= shape.hosts:
-            return True
-    return False
+def is_short(lack: Lack) -> bool:
+    """Whether anything is missing."""
+    return any(missing > 0 for missing in lack)

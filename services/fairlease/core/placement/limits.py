@@ -7,7 +7,7 @@ import msgspec
 
 from fairlease.core.departures import protected_until_ms
 from fairlease.core.fairshare.next_pick import Pick
-from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.placement.fit import Room
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence, PoolRank
 from fairlease_schemas.envelope import Address
@@ -62,7 +62,8 @@ class Caps:
             return
         self._entitled_milli = self._tree.split_all(rank.schedulable_gpus * 1000)
         # Demand that the pool could not take even when empty moves nobody's share (2.10).
-        self._waiting = {of.budget for of in rank.leaves if room.can_take(Shape(of.hosts, of.gpus_per_host))}
+        samples = [waiting.sample for of in rank.leaves if (waiting := world.line.classes.get(of.key)) is not None]
+        self._waiting = {job.budget for job in samples if room.can_take(room.shape(job))}
         for name in world.live.values():
             job = world.jobs[name]
             attempt = job.live

@@ -19,9 +19,11 @@ from fairlease.core.fairshare.next_pick import Members, Pick, Picker
 from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.job import Job, Phase
 from fairlease.core.line import class_key
-from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.placement.fit import Room
 from fairlease.core.placement.limits import Caps, Lane, Savings
-from fairlease.core.placement.verdict import Verdicts
+from fairlease.core.placement.shape import Shape
+from fairlease.core.placement.sides import asked
+from fairlease.core.placement.verdict import PLAIN, Verdicts
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import occupancy, tenant_of
 from fairlease.core.preemption.promise import is_sooner, soonest
@@ -129,7 +131,7 @@ class _PoolPlacement:
                 self._verdict(pick, code, partial(_same, evidence))
                 self._picker.blocked()
                 continue
-            shape = Shape(pick.of.hosts, pick.of.gpus_per_host)
+            shape = self._room.shape(job)
             parts = self._room.find(shape, pick.job, needs_ms(self._policy, job, self._now_ms))
             if parts is None:
                 self._block(pick, shape)
@@ -174,7 +176,7 @@ class _PoolPlacement:
         number = len(job.attempts) + 1
         placed.taken.add(job.id)
         placed.verdicts.pop(pick.of.key, None)
-        self._room.take(parts)
+        self._room.take(parts, job.id, asked(job.request))
         if pick.licence is Licence.DEBUG:
             self._lane.granted(pick, self._rank.pool)
         if pick.licence is not Licence.IDLE:
@@ -220,16 +222,19 @@ class _PoolPlacement:
             self._without_room[pick.of.key] = (pick, shape, self._room.version)
         if is_claimant and promise is not None:
             placed.blocked.append(claim)
-        elif is_claimant and code in PROMISABLE and self._is_promisable(shape, permit, pick.job):
+        elif is_claimant and self._is_promisable(code, shape, permit, pick.job):
             self._promises_left -= 1
             self._caps.granted(pick, is_counted=False)
             placed.blocked.append(claim)
 
-    def _is_promisable(self, shape: Shape, permit: Permit, job: JobId) -> bool:
-        """Whether a promise is left, keeps to its part of the pool (6.5) and can be proved; few are tried.
+    def _is_promisable(self, code: Reason, shape: Shape, permit: Permit, job: JobId) -> bool:
+        """Whether a promise would help, is left, keeps to its part of the pool (6.5) and can be proved; few are tried.
 
+        It helps a pick that waits for protections to end or for those who are stopping.
         Nothing is kept empty for the lane (3.1): it is first in line whenever something comes free.
         """
+        if code not in PROMISABLE and (code in PLAIN or not self._verdicts.waits_for_stops(shape, permit)):
+            return False
         limit = self._rank.schedulable_gpus * self._policy.promise_permille // 1000
         is_too_large = shape.hosts > 1 and shape.gpus > limit
         if self._promises_left <= 0 or self._proofs_left <= 0 or is_too_large or permit.licence is Licence.DEBUG:

@@ -18,12 +18,14 @@ from typing import Any
 import msgspec
 
 from fairlease.core.fairshare.scales import Node
-from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.placement.blocks import most_together
+from fairlease.core.placement.fit import Room, is_short
+from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
-from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_licensed
+from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, is_licensed
 from fairlease.core.preemption.promise import soonest
-from fairlease.core.preemption.victims import plan_now, plan_with
 from fairlease_schemas.cycle import Licence
+from fairlease_schemas.ids import HostId
 from fairlease_schemas.reasons import Evidence, Reason
 
 PLAIN = frozenset((Reason.CONSTRAINT_CONFLICT, Reason.HOST_MAINTENANCE, Reason.HOST_FAULT, Reason.RESERVATION))
@@ -70,9 +72,29 @@ class Verdicts:
             return self._room.kept_for(plain)
         return plain
 
+    def waits_for_stops(self, shape: Shape, permit: Permit) -> bool:
+        """Whether those who are leaving already make the room, beside whom the claim may evict now."""
+
+        def evictable(tenant: Tenant) -> bool:
+            return is_evictable(permit, tenant)
+
+        def leaves_now(tenant: Tenant) -> bool:
+            return tenant.is_stopping or is_evictable(permit, tenant)
+
+        licence = permit.signature(self.occupancy.leaves)
+        if self._once(("evictable", shape, licence), lambda: self._is_possible(shape, evictable)):
+            return False
+        return self._once(("now", shape, licence), lambda: self._is_possible(shape, leaves_now))
+
     def _code(self, shape: Shape, plain: Reason, permit: Permit) -> Reason:
         def licensed(tenant: Tenant) -> bool:
             return is_licensed(permit, tenant)
+
+        def leaves_now(tenant: Tenant) -> bool:
+            return tenant.is_stopping or is_evictable(permit, tenant)
+
+        def but_for_brake(tenant: Tenant) -> bool:
+            return licensed(tenant) and (tenant.is_exempt or not _is_protected(tenant))
 
         def any_side(tenant: Tenant) -> bool:
             is_out_of_reach = tenant.leaf == permit.leaf or (tenant.is_lane and permit.licence is Licence.DEBUG)
@@ -81,11 +103,11 @@ class Verdicts:
         licence = permit.signature(self.occupancy.leaves)
         side = (permit.leaf, permit.licence is Licence.DEBUG)
         if self._once(("licensed", shape, licence), lambda: self._is_possible(shape, licensed)):
-            if not self._once(("exempt", shape, licence), lambda: self._is_brake(shape, permit)):
+            if not self._once(("exempt", shape, licence), lambda: self._is_possible(shape, but_for_brake)):
                 return Reason.PROTECTED_WINDOWS
-            # One that may evict now, and only waits for its turn to (5.6), waits for room like anybody.
-            may_evict = self._once(("now", shape, licence), lambda: self._may_evict(shape, permit))
-            return plain if may_evict else Reason.THRASH_BRAKE
+            # Who may evict now and waits for its turn to (5.6), or for those who are leaving, waits for room.
+            is_near = self._once(("now", shape, licence), lambda: self._is_possible(shape, leaves_now))
+            return plain if is_near else Reason.THRASH_BRAKE
         if self._once(("sides", shape, side), lambda: self._is_possible(shape, any_side)):
             return Reason.WINDOW_OVERSHARE
         if self._once(("kept", shape, licence), lambda: self._is_possible(shape, licensed, is_all=True)):
@@ -100,32 +122,27 @@ class Verdicts:
             self._known[key] = ask()
         return self._known[key]
 
-    def _is_brake(self, shape: Shape, permit: Permit) -> bool:
-        """Whether evictions would do, were nobody exempt."""
-        return plan_with(self.occupancy, self._room, shape, lambda t: _leaves_but_for_brake(permit, t)) is not None
-
-    def _may_evict(self, shape: Shape, permit: Permit) -> bool:
-        return plan_now(self.occupancy, self._room, shape, permit) is not None
-
     def _is_possible(self, shape: Shape, may_leave: MayLeave, *, is_all: bool = False) -> bool:
         """Whether enough hosts could ever be free enough, were all that `may_leave` gone.
 
         Open hosts, or with `is_all` those kept, promised or closed too.
         """
-        room, able = self._room, 0
+        room = self._room
+        able: list[HostId] = []
         for host in room.free:
-            if not (is_all or room.is_open(host)) or (shape.hosts > 1 and room.size[host] != shape.gpus_per_host):
+            if not (is_all or room.is_open(host)) or not shape.suits(host, room.size[host]):
                 continue
-            missing = shape.gpus_per_host - len(room.free[host])
+            missing = room.lack(host, shape)
             for tenant in self.occupancy.on.get(host, ()):
-                if missing <= 0:
+                if not is_short(missing):
                     break
                 if may_leave(tenant):
-                    missing -= tenant.gpus_on[host]
-            able += missing <= 0
-            if able >= shape.hosts:
-                return True
-        return False
+                    missing = room.eased(missing, host, tenant.gpus_on[host], tenant.sizes)
+            if not is_short(missing):
+                able.append(host)
+                if len(able) >= shape.hosts and not shape.is_same_block:
+                    return True
+        return most_together(able, room.block, is_same_block=shape.is_same_block) >= shape.hosts
 
     def _overshare(self, plain: Evidence, permit: Permit) -> Evidence:
         """The comparison that standing lost by least: against the side that stands highest."""
@@ -148,12 +165,6 @@ class Verdicts:
             other=theirs.name,
             other_permille=theirs.permille,
         )
-
-
-def _leaves_but_for_brake(permit: Permit, tenant: Tenant) -> bool:
-    if tenant.is_stopping:
-        return False
-    return is_licensed(permit, tenant) and (tenant.is_idle or tenant.is_past or tenant.is_exempt)
 
 
 def _is_protected(tenant: Tenant) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 from fairlease.core.departures import Departure, departure, exempt_until_ms, protected_until_ms
 from fairlease.core.job import Attempt, Job, replace
+from fairlease.core.placement.sides import Sizes, asked
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence
@@ -21,14 +22,16 @@ from fairlease_schemas.policy import Policy
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """A live attempt: what it holds on each host, and what evicting it would lose.
 
-    `lost_gpu_ms` is GPUs x (time since the last confirmed checkpoint, or the grant, plus its own
-    start-up, which the next attempt pays again). `is_stopping` ones leave anyway.
+    `sizes` is what it asked for beside GPUs. `lost_gpu_ms` is GPUs x (time since the last confirmed
+    checkpoint, or the grant, plus its own start-up, which the next attempt pays again). `is_stopping` ones
+    leave anyway.
     """
 
     attempt: AttemptId
     job: JobId
     leaf: BudgetId
     gpus_on: dict[HostId, int]
+    sizes: Sizes
     lost_gpu_ms: int
     grace_ms: int
     is_idle: bool
@@ -105,6 +108,7 @@ def tenant_of(policy: Policy, job: Job, attempt: Attempt, now_ms: int) -> Tenant
         job=job.id,
         leaf=job.budget,
         gpus_on={part.host: len(part.gpus) for part in attempt.parts},
+        sizes=asked(job.request),
         lost_gpu_ms=attempt.gpus * (since_ms + start_up_ms),
         grace_ms=job.request.grace_ms,
         is_idle=job.is_idle_work,

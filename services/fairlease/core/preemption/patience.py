@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.placement.fit import Room
+from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_licensed
 from fairlease.core.preemption.victims import Plan, plan_with

@@ -8,9 +8,10 @@ an event voided are ended by its name, and what must leave for those that stand 
 from fairlease.core.decision import Decision, decision_ms
 from fairlease.core.fairshare.scales import Scales
 from fairlease.core.fairshare.standing import standings
-from fairlease.core.job import Job, Phase
-from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.job import Phase
+from fairlease.core.placement.fit import Room
 from fairlease.core.placement.place import needs_ms
+from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Tenant, occupancy
 from fairlease.core.preemption.patience import worth_waiting
@@ -113,7 +114,7 @@ class _Step:
 
     def _tell(self, view: _View, promise: Promise) -> None:
         """Ask those to leave for the promise whose time to be told has come."""
-        shape = _shape(self._world.jobs[promise.job])
+        shape = view.room.shape(self._world.jobs[promise.job])
         leaving = leaving_for(view.occupancy, view.room, promise, shape, self._world.closed_ms)
         ready = [t for at_ms, t in leaving if at_ms <= self._now_ms and (t.is_idle or t.is_past)]
         self._evict(view, ready, promise.job, promise.licence)
@@ -123,7 +124,8 @@ class _Step:
         job = self._world.jobs[claim.job]
         if job.phase is not Phase.WAITING or job.id in self._world.reservations:
             return
-        view, shape, permit = self._view(claim.pool), _shape(job), self._permit(claim)
+        view, permit = self._view(claim.pool), self._permit(claim)
+        shape = view.room.shape(job)
         if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
             return
         plan = view.planner.plan(view.room, shape, permit)
@@ -146,7 +148,8 @@ class _Step:
         job = self._world.jobs[claim.job]
         if job.phase is not Phase.WAITING or job.id in self._world.reservations or job.id in self._over:
             return
-        view, shape = self._view(claim.pool), _shape(job)
+        view = self._view(claim.pool)
+        shape = view.room.shape(job)
         if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
             return
         permit = self._permit(claim)
@@ -232,7 +235,3 @@ class _Step:
                 )
             )
         view.occupancy.spend({tenant.attempt for tenant in victims})
-
-
-def _shape(job: Job) -> Shape:
-    return Shape(job.request.hosts, job.request.gpus_per_host)

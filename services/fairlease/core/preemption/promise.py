@@ -10,13 +10,16 @@ from typing import Final
 
 import msgspec
 
+from fairlease.core.constraint import host_takes
 from fairlease.core.departures import Departure, free_by_ms
 from fairlease.core.host import Host
 from fairlease.core.job import Job, Phase
-from fairlease.core.placement.fit import Room, Shape, takes
+from fairlease.core.placement.blocks import groups
+from fairlease.core.placement.fit import Lack, Room, is_short
+from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_licensed
-from fairlease.core.preemption.victims import Plan, plan_with
+from fairlease.core.preemption.victims import Plan, cheapest_on, plan_with
 from fairlease.core.world import Promise, World
 from fairlease_schemas.cycle import PromiseEnd
 from fairlease_schemas.ids import HostId, JobId
@@ -40,60 +43,90 @@ def soonest(
     """The earliest provable start of the claim (6.1); None when its licence never makes enough hosts free.
 
     With `is_promise` only where everybody on the hosts is within the licence, and T covers them all (6.2).
-    Of hosts that can be free at the same time the lower id; a gang takes whole hosts. At most
+    Of hosts that can be free by then those whose cheapest set loses least, then the lower id. At most
     `MAX_GRACES` bounds on grace are tried, the greatest always.
     """
-    offers: list[tuple[HostId, int, list[Tenant]]] = []
+    offers: list[tuple[HostId, Lack, list[Tenant]]] = []
     for host in room.free:
-        if room.is_promisable(host, job) and takes(room.size[host], shape):
-            missing = shape.gpus_per_host - len(room.free[host])
-            tenants = occupancy.on.get(host, []) if missing > 0 else []
+        if room.is_promisable(host, job) and shape.suits(host, room.size[host]):
+            lack = room.lack(host, shape)
+            tenants = occupancy.on.get(host, []) if is_short(lack) else []
             able = [tenant for tenant in tenants if is_licensed(permit, tenant)]
             if len(able) == len(tenants) or not is_promise:
-                offers.append((host, missing, sorted(able, key=lambda t: (t.leaves.end_ms, t.attempt))))
+                offers.append((host, lack, sorted(able, key=lambda t: (t.leaves.end_ms, t.attempt))))
     graces = sorted({t.leaves.grace_ms for _, _, able in offers for t in able} | {0}, reverse=True)
     best: Proof | None = None
     for most_ms in graces[:: -(-len(graces) // MAX_GRACES)]:
-        free: list[tuple[int, HostId, list[Departure]]] = []
-        for host, missing, able in offers:
-            leaving = _departures(host, missing, able, most_ms, is_promise=is_promise)
+        free: dict[HostId, _Freed] = {}
+        for host, lack, able in offers:
+            leaving = _departures(room, host, lack, able, most_ms, is_promise=is_promise)
             if leaving is not None:
-                free.append((leaving[-1].end_ms if leaving else -1, host, leaving))
-        if len(free) < shape.hosts:
+                free[host] = _Freed(leaving[-1].end_ms if leaving else -1, lack, leaving, able)
+        proofs = [
+            _proof(occupancy, room, shape, {host: free[host] for host in hosts})
+            for name, hosts in (groups(free, room.block, 1) if shape.is_same_block else {"all": list(free)}).items()
+            if len(hosts) >= shape.hosts and name
+        ]
+        if not proofs:
             break
-        proof = _proof(occupancy, sorted(free, key=lambda entry: entry[:2])[: shape.hosts])
+        proof = min(proofs, key=lambda p: (p.start_ms, p.hosts))
         if best is None or proof.start_ms <= best.start_ms:
             best = proof
     return best
 
 
-def _proof(occupancy: Occupancy, chosen: list[tuple[int, HostId, list[Departure]]]) -> Proof:
-    departures = [leaving for _, _, on_host in chosen for leaving in on_host]
+class _Freed(msgspec.Struct, frozen=True):
+    """A host that can be free: from when, what is missing until then, by whose leaving, and who might leave instead."""
+
+    end_ms: int
+    lack: Lack
+    leaving: list[Departure]
+    able: list[Tenant]
+
+
+def _proof(occupancy: Occupancy, room: Room, shape: Shape, free: dict[HostId, _Freed]) -> Proof:
+    """The start on the hosts that are free soonest; of those free by then, the ones that lose least (5.4)."""
+    latest_ms = sorted(freed.end_ms for freed in free.values())[shape.hosts - 1]
+    in_time = [host for host, freed in free.items() if freed.end_ms <= latest_ms]
+    if len(in_time) > shape.hosts:
+        in_time.sort(key=lambda host: (_loss(room, host, free[host]), host))
+    chosen = in_time[: shape.hosts]
+    departures = [leaving for host in chosen for leaving in free[host].leaving]
     return Proof(
-        hosts=tuple(sorted(host for _, host, _ in chosen)),
+        hosts=tuple(sorted(chosen)),
         start_ms=free_by_ms(occupancy.policy, departures, occupancy.now_ms),
         latest_ms=max((d.end_ms for d in departures), default=occupancy.now_ms),
         grace_ms=max((d.grace_ms for d in departures), default=0),
     )
 
 
+def _loss(room: Room, host: HostId, freed: _Freed) -> tuple[int, int]:
+    """GPU-time that the cheapest set on the host would lose now, and how many it is."""
+    lack = freed.lack
+    for tenant in freed.able:
+        if tenant.is_stopping:
+            lack = room.eased(lack, host, tenant.gpus_on[host], tenant.sizes)
+    found = cheapest_on(room, freed.able, host, lack, lambda tenant: not tenant.is_stopping)
+    return found[0][:2] if found is not None else (0, 0)
+
+
 def _departures(
-    host: HostId, missing: int, able: list[Tenant], most_ms: int, *, is_promise: bool
+    room: Room, host: HostId, lack: Lack, able: list[Tenant], most_ms: int, *, is_promise: bool
 ) -> list[Departure] | None:
-    """Of those who may leave, by their ends: the departures that free `missing` GPUs soonest within that grace.
+    """Of those who may leave, by their ends: the departures that end the lack soonest within that grace.
 
     For a promise everybody's; None when they cannot. The latest end comes last.
     """
     leaving: list[Departure] = []
     for tenant in able:
-        if missing <= 0 and not is_promise:
+        if not is_short(lack) and not is_promise:
             break
         if tenant.leaves.grace_ms <= most_ms:
             leaving.append(tenant.leaves)
-            missing -= tenant.gpus_on[host]
+            lack = room.eased(lack, host, tenant.gpus_on[host], tenant.sizes)
         elif is_promise:
             return None
-    return leaving if missing <= 0 else None
+    return None if is_short(lack) else leaving
 
 
 def is_sooner(policy: Policy, plan: Plan, promise: Promise | None, now_ms: int) -> bool:
@@ -127,8 +160,7 @@ def why_over(world: World, promise: Promise, now_ms: int) -> tuple[PromiseEnd, s
 
 def _is_sound(host: Host, promise: Promise, job: Job) -> bool:
     """Whether the host is still what was promised: in its pool, of a size for the gang, without a hold."""
-    shape = Shape(job.request.hosts, job.request.gpus_per_host)
-    return not host.holds and host.inventory.pool == promise.pool and takes(host.gpus, shape)
+    return not host.holds and host.inventory.pool == promise.pool and not host_takes(job.request, host)
 
 
 def leaving_for(
@@ -142,8 +174,9 @@ def leaving_for(
     """
     only = room.only(promise.hosts)
     for host in only.free:
-        going = sum(t.gpus_on[host] for t in occupancy.on.get(host, ()) if t.is_stopping)
-        only.free[host] = only.free[host] + [-1] * going
+        for tenant in occupancy.on.get(host, ()):
+            if tenant.is_stopping:
+                only.leave(host, tenant.gpus_on[host], tenant.sizes)
     margin_ms = occupancy.policy.stop_margin_ms
 
     def told_ms(tenant: Tenant) -> int:

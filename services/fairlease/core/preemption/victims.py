@@ -2,7 +2,7 @@
 
 The slow model: try every set of evictable attempts in order of loss, take the first whose leaving
 frees hosts of the right shape. This one finds, on each host, the cheapest set that frees enough (exact,
-by a table over at most 16 GPUs), compares hosts, and then trims the union: a victim whose GPUs turn
+by a table over what is still missing), compares hosts, and then trims the union: a victim whose GPUs turn
 out not to be needed stays. Attempts that are stopping already are no victims, and no room yet.
 """
 
@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.placement.blocks import groups, together
+from fairlease.core.placement.fit import Lack, Room, is_short
+from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, tenant_order
 from fairlease_schemas.ids import AttemptId, HostId
@@ -71,24 +73,27 @@ def plan_with(occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callabl
     found: dict[HostId, tuple[Cost, tuple[Tenant, ...]]] = {}
     best: Cost | None = None
     for host in room.free:
-        if not room.is_open(host) or (shape.hosts > 1 and room.size[host] != shape.gpus_per_host):
+        if not room.is_open(host) or not shape.suits(host, room.size[host]):
             continue
-        missing = shape.gpus_per_host - len(room.free[host])
         bound = best[0] if best is not None and shape.hosts == 1 else None
-        chosen = _cheapest_on(occupancy.on.get(host, ()), host, missing, may_leave, bound)
+        chosen = cheapest_on(room, occupancy.on.get(host, ()), host, room.lack(host, shape), may_leave, bound)
         if chosen is not None:
             found[host] = chosen
             best = min(best, chosen[0]) if best is not None else chosen[0]
     if len(found) < shape.hosts:
         return None
     hosts = _cheapest_hosts(room, shape, found)
+    if hosts is None:
+        return None
     victims = {t.attempt: t for host in hosts for t in found[host][1]}
     kept = trim(room, shape, hosts, victims)
     return Plan(tuple(sorted(hosts)), tuple(sorted(kept, key=tenant_order))) if kept else None
 
 
-def _cheapest_hosts(room: Room, shape: Shape, found: dict[HostId, tuple[Cost, tuple[Tenant, ...]]]) -> list[HostId]:
-    """The hosts for the gang, by what all their victims lose together.
+def _cheapest_hosts(
+    room: Room, shape: Shape, found: dict[HostId, tuple[Cost, tuple[Tenant, ...]]]
+) -> list[HostId] | None:
+    """The hosts for the gang, by what all their victims lose together; None when no block has enough as it must.
 
     Within a block the cheapest hosts, twice: by what each would lose alone, and by its part of it, because
     a gang that leaves frees all its hosts for one loss. The better of both is not always the best of all.
@@ -96,17 +101,16 @@ def _cheapest_hosts(room: Room, shape: Shape, found: dict[HostId, tuple[Cost, tu
     by_cost = sorted(found, key=lambda h: (found[h][0], h))
     if shape.hosts == 1:
         return by_cost[:1]
-    blocks: dict[str, list[HostId]] = {}
-    for host in by_cost:
-        blocks.setdefault(room.block[host], []).append(host)
     options: list[tuple[tuple[int, ...], int, tuple[AttemptId, ...], list[HostId]]] = []
-    for members in blocks.values():
-        if len(members) >= shape.hosts:
+    for name, members in groups(by_cost, room.block, 1).items():
+        if len(members) >= shape.hosts and (name or not shape.is_same_block):
             for hosts in (members, sorted(members, key=lambda h: _shared_cost(h, found[h][1]))):
                 chosen = hosts[: shape.hosts]
                 *cost, ids = _cost({t.attempt: t for h in chosen for t in found[h][1]})
                 options.append((tuple(cost), len(members), ids, chosen))
-    return min(options)[-1] if options else room.by_block(by_cost, shape.hosts)
+    if options:
+        return min(options)[-1]
+    return together(by_cost, shape.hosts, room.block, is_same_block=shape.is_same_block)
 
 
 def _shared_cost(host: HostId, victims: tuple[Tenant, ...]) -> tuple[int, HostId]:
@@ -120,7 +124,12 @@ def _cost(victims: dict[AttemptId, Tenant]) -> Cost:
 
 
 def trim(room: Room, shape: Shape, hosts: Iterable[HostId], victims: dict[AttemptId, Tenant]) -> list[Tenant]:
-    """The victims without those that are not needed: the dearest are spared first."""
+    """The victims without those that are not needed: the dearest are spared first.
+
+    On one host the cheapest set has nobody to spare; a gang's hosts are whole, so that GPUs say everything.
+    """
+    if shape.hosts == 1:
+        return list(victims.values())
     freed = {h: len(room.free[h]) + sum(t.gpus_on.get(h, 0) for t in victims.values()) for h in hosts}
     kept = dict(victims)
     for tenant in sorted(victims.values(), key=tenant_order, reverse=True):
@@ -131,37 +140,38 @@ def trim(room: Room, shape: Shape, hosts: Iterable[HostId], victims: dict[Attemp
     return list(kept.values())
 
 
-def _cheapest_on(
+def cheapest_on(
+    room: Room,
     tenants: Iterable[Tenant],
     host: HostId,
-    missing: int,
+    lack: Lack,
     may_leave: Callable[[Tenant], bool],
-    bound_gpu_ms: int | None,
+    bound_gpu_ms: int | None = None,
 ) -> tuple[Cost, tuple[Tenant, ...]] | None:
-    """The cheapest set that frees `missing` GPUs on one host, exactly; None when no set does.
+    """The cheapest set whose leaving ends the lack on one host, exactly; None when no set does.
 
-    None too when every set loses more than `bound_gpu_ms`. A table by GPUs still missing, at most 16
-    rows, each with the cheapest set so far; tenants come in the order of their ids, so a set's ids stay sorted.
+    None too when every set loses more than `bound_gpu_ms`. A table by what is still missing, for GPUs at most
+    17 rows, each with the cheapest set so far; tenants come in the order of their ids, so a set's ids stay sorted.
     """
-    if missing <= 0:
+    if not is_short(lack):
         return NOTHING, ()
     able = sorted((t for t in tenants if may_leave(t)), key=lambda t: t.attempt)
-    if sum(t.gpus_on[host] for t in able) < missing:
+    if sum(t.gpus_on[host] for t in able) < lack[0]:
         return None
-    if bound_gpu_ms is not None and min(t.lost_gpu_ms for t in able) > bound_gpu_ms:
+    if bound_gpu_ms is not None and min((t.lost_gpu_ms for t in able), default=0) > bound_gpu_ms:
         return None
-    table: list[Cost | None] = [NOTHING, *([None] * missing)]
+    table: dict[Lack, Cost] = {tuple(max(0, missing) for missing in lack): NOTHING}
     for tenant in able:
         held, lost, budgeted = tenant.gpus_on[host], tenant.lost_gpu_ms, not tenant.is_idle
-        for row in range(missing, 0, -1):
-            before = table[max(0, row - held)]
-            if before is None:
+        for missing, before in list(table.items()):
+            if not any(missing):
                 continue
+            left = room.eased(missing, host, held, tenant.sizes)
             with_it = (before[0] + lost, before[1] + 1, before[2] + budgeted, (*before[3], tenant.attempt))
-            present = table[row]
+            present = table.get(left)
             if present is None or with_it < present:
-                table[row] = with_it
-    cost = table[missing]
+                table[left] = with_it
+    cost = next((cost for missing, cost in table.items() if not any(missing)), None)
     if cost is None:
         return None
     names = set(cost[3])
