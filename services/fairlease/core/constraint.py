@@ -6,6 +6,7 @@ surprising choice: a GPU model matches by whole words, so that `H100` takes what
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from fairlease.core.host import Host
 from fairlease.core.world import World
@@ -34,8 +35,10 @@ def host_takes(request: Request, host: Host) -> str:
 
 def could_take(world: World, pool: PoolId, request: Request) -> bool:
     """Whether the pool's registered hosts could take the gang if they were empty and had no hold."""
-    able = [host for host in world.fleet.in_pool(pool) if not host_takes(request, host)]
-    return _most(able, request) >= request.hosts
+    able = (host for host in world.fleet.in_pool(pool) if not host_takes(request, host))
+    if not _is_same_block(request):  # one more submission must not cost a look at the whole pool
+        return sum(1 for _ in islice(able, request.hosts)) == request.hosts
+    return _most(list(able), request) >= request.hosts
 
 
 def block_of(inventory: Inventory) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from fairlease.core.host import FAULT_KINDS
 from fairlease.core.job import Job
 from fairlease.core.line import class_key
-from fairlease.core.placement.blocks import groups, most_together, together
+from fairlease.core.placement.blocks import most_together, together
 from fairlease.core.placement.shape import Shape, shape_of
 from fairlease.core.placement.sides import Sides, Sizes
 from fairlease.core.world import Promise, World
@@ -44,7 +44,8 @@ class Room:
         self.block: dict[HostId, str] = {}
         self.held_out: list[HostId] = []
         self.has_faults = False
-        self._by_free: dict[int, list[HostId]] = {}
+        self._begun: dict[int, list[HostId]] = {}
+        self._empty: dict[int, dict[str, list[HostId]]] = {}
         self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
         self._closed: dict[JobId, int] = {}
@@ -71,7 +72,7 @@ class Room:
                 continue
             self.free[host.id] = world.fleet.free_gpus(host.id)
             if self.is_open(host.id):
-                self._by_free.setdefault(len(self.free[host.id]), []).append(host.id)
+                self._listed(host.id).append(host.id)
 
     def shape(self, job: Job) -> Shape:
         """What the job asks of hosts here."""
@@ -246,26 +247,24 @@ class Room:
 
     def _fullest(self, shape: Shape) -> HostId | None:
         """The open host with room and the fewest free GPUs; an empty one only where no begun one takes it."""
-        is_plain = shape.among is None
-        for free in sorted(self._by_free):
-            if free < shape.gpus_per_host or not (listed := self._by_free[free]):
+        gpus = shape.gpus_per_host
+        for free in sorted(self._begun.keys() | self._empty.keys()):
+            if free < gpus:
                 continue
-            begun = next((h for h in listed if self.size[h] != free and self._has_room(h, shape)), None)
+            begun = next((h for h in self._begun.get(free, ()) if self._has_room(h, shape)), None)
             if begun is not None:
                 return begun
-            empty = [h for h in listed if self.size[h] == free and (is_plain or self._has_room(h, shape))]
-            if empty:
-                return self._of_smallest_block(empty)
+            blocks = self._empty.get(free, {})
+            if shape.among is not None:
+                suit = {name: [h for h in members if h in shape.among] for name, members in blocks.items()}
+                blocks = {name: members for name, members in suit.items() if members}
+            if blocks:  # the one that has fewest of them: larger blocks stay whole for gangs (4.3)
+                return min((len(members), name, members[0]) for name, members in blocks.items())[2]
         return None
-
-    def _of_smallest_block(self, empty: list[HostId]) -> HostId:
-        """The first of these hosts in the block that has fewest of them: larger blocks stay whole for gangs (4.3)."""
-        blocks = groups(empty, self.block, 1)
-        return blocks[min((len(members), name) for name, members in blocks.items())[1]][0]
 
     def _whole_hosts(self, shape: Shape) -> list[HostId]:
         gpus = shape.gpus_per_host
-        return [h for h in self._by_free.get(gpus, ()) if self.size[h] == gpus and shape.suits(h, gpus)]
+        return [h for members in self._empty.get(gpus, {}).values() for h in members if shape.suits(h, gpus)]
 
     def _part(self, host: HostId, shape: Shape) -> Part:
         return Part(host=host, gpus=tuple(self.free[host][: shape.gpus_per_host]))
@@ -297,17 +296,31 @@ class Room:
         until_ms, claim = min(ends, default=(0, ""))
         return msgspec.structs.replace(evidence, claim=claim, for_ms=max(0, until_ms - self.now_ms))
 
+    def _listed(self, host: HostId) -> list[HostId]:
+        """The list the host belongs on: of begun ones by free GPUs, of empty ones by size and outermost block."""
+        free = len(self.free[host])
+        if free != self.size[host]:
+            return self._begun.setdefault(free, [])
+        return self._empty.setdefault(free, {}).setdefault(self._outermost(host), [])
+
     def _list(self, host: HostId) -> None:
         if self.is_open(host):
-            insort(self._by_free.setdefault(len(self.free[host]), []), host)
+            insort(self._listed(host), host)
 
     def _unlist(self, host: HostId) -> None:
-        listed = self._by_free.get(len(self.free.get(host, ())), [])
+        if not self.is_open(host):
+            return
+        listed = self._listed(host)
         at = bisect_left(listed, host)
         if at < len(listed) and listed[at] == host:
             del listed[at]
+        if not listed and len(self.free[host]) == self.size[host]:
+            del self._empty[self.size[host]][self._outermost(host)]
+
+    def _outermost(self, host: HostId) -> str:
+        return self.block[host].partition("/")[0]
 
 
 def is_short(lack: Lack) -> bool:
     """Whether anything is missing."""
-    return any(missing > 0 for missing in lack)
+    return max(lack) > 0

@@ -43,8 +43,8 @@ def soonest(
     """The earliest provable start of the claim (6.1); None when its licence never makes enough hosts free.
 
     With `is_promise` only where everybody on the hosts is within the licence, and T covers them all (6.2).
-    Of hosts that can be free by then those whose cheapest set loses least, then the lower id. At most
-    `MAX_GRACES` bounds on grace are tried, the greatest always.
+    Of hosts that can be free by then a promise takes those whose cheapest set loses least (5.4), then the lower
+    id. At most `MAX_GRACES` bounds on grace are tried, the greatest always.
     """
     offers: list[tuple[HostId, Lack, list[Tenant]]] = []
     for host in room.free:
@@ -63,7 +63,7 @@ def soonest(
             if leaving is not None:
                 free[host] = _Freed(leaving[-1].end_ms if leaving else -1, lack, leaving, able)
         proofs = [
-            _proof(occupancy, room, shape, {host: free[host] for host in hosts})
+            _proof(occupancy, room, shape, {host: free[host] for host in hosts}, is_promise=is_promise)
             for name, hosts in (groups(free, room.block, 1) if shape.is_same_block else {"all": list(free)}).items()
             if len(hosts) >= shape.hosts and name
         ]
@@ -84,11 +84,11 @@ class _Freed(msgspec.Struct, frozen=True):
     able: list[Tenant]
 
 
-def _proof(occupancy: Occupancy, room: Room, shape: Shape, free: dict[HostId, _Freed]) -> Proof:
-    """The start on the hosts that are free soonest; of those free by then, the ones that lose least (5.4)."""
+def _proof(occupancy: Occupancy, room: Room, shape: Shape, free: dict[HostId, _Freed], *, is_promise: bool) -> Proof:
+    """The start on the hosts that are free soonest; of those free by then, for a promise the ones that lose least."""
     latest_ms = sorted(freed.end_ms for freed in free.values())[shape.hosts - 1]
     in_time = [host for host, freed in free.items() if freed.end_ms <= latest_ms]
-    if len(in_time) > shape.hosts:
+    if is_promise and len(in_time) > shape.hosts:
         in_time.sort(key=lambda host: (_loss(room, host, free[host]), host))
     chosen = in_time[: shape.hosts]
     departures = [leaving for host in chosen for leaving in free[host].leaving]

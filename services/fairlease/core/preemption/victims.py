@@ -156,10 +156,13 @@ def cheapest_on(
     if not is_short(lack):
         return NOTHING, ()
     able = sorted((t for t in tenants if may_leave(t)), key=lambda t: t.attempt)
-    if sum(t.gpus_on[host] for t in able) < lack[0]:
+    gpus = sum(t.gpus_on[host] for t in able)
+    if gpus < lack[0]:
         return None
     if bound_gpu_ms is not None and min((t.lost_gpu_ms for t in able), default=0) > bound_gpu_ms:
         return None
+    if gpus == lack[0] and len(lack) == 1:
+        return _cost({t.attempt: t for t in able}), tuple(able)
     table: dict[Lack, Cost] = {tuple(max(0, missing) for missing in lack): NOTHING}
     for tenant in able:
         held, lost, budgeted = tenant.gpus_on[host], tenant.lost_gpu_ms, not tenant.is_idle
