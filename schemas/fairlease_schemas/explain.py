@@ -115,12 +115,16 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueView(View, frozen=True, kw_only=True, tag_field="kind", tag="Queue"):
-    """Running jobs first, then waiting ones by rank. `waiting` and `running` count all, `rows` may be cut."""
+    """Running jobs first, then waiting ones by rank, then those that do not compete.
+
+    `waiting`, `running` and `parked` (in backoff, held, or waiting on for other jobs) count all, `rows` may be cut.
+    """
 
     waiting: int
     running: int
     rows: tuple[QueueRow, ...]
     as_of: AsOf
+    parked: int = 0
 
 
 class WhyReason(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,11 +4,11 @@ import pytest
 
 from fairlease.core import explain, feed, view
 from fairlease.core.world import World
-from fairlease_schemas.commands import CancelJob, CordonHost
+from fairlease_schemas.commands import CancelJob, CordonHost, HoldJob
 from fairlease_schemas.envelope import Unreadable
 from fairlease_schemas.explain import AsOf, Counterfactual, ShareRow, WhyReason
 from fairlease_schemas.ids import attempt_id
-from fairlease_schemas.job import End
+from fairlease_schemas.job import After, End
 from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell, submitted
 
 
@@ -35,6 +35,21 @@ def test_the_queue_shows_running_jobs_by_grant_then_waiting_ones_by_rank_then_ba
         ("a2", "backoff", None),
     ]
     assert [row.reason for row in rows] == ["", "", "window-overshare", "retry-backoff"]
+
+
+def test_the_queue_shows_who_does_not_compete_and_counts_them_apart() -> None:
+    here = cell()
+    first = here.submit("first", gpus_per_host=8)
+    after = here.submit("after", after=(After(job=first, when="ok"),))
+    held = here.submit("held")
+    here.say(HoldJob(job=held))
+    found = view.queue(here.world, 10)
+    assert (found.running, found.waiting, found.parked) == (1, 0, 2)
+    assert [(row.job, row.state, row.reason) for row in found.rows[1:]] == [
+        (after, "dependent", "dependency"),
+        (held, "held", "job-held"),
+    ]
+    assert len(view.queue(here.world, 2).rows) == 2
 
 
 def test_the_queue_reads_the_same_after_a_restart() -> None:

@@ -111,9 +111,10 @@ def _queue(view: QueueView, now_ms: int, style: Style, *, is_quiet: bool) -> str
         Column("REASON", is_flexible=True),
     )
     rows = (_queue_row(row, now_ms, has_starts=has_starts) for row in view.rows)
-    hidden = view.running + view.waiting - len(view.rows)
+    hidden = view.running + view.waiting + view.parked - len(view.rows)
     rest = f", {hidden} not shown" if hidden > 0 else ""
-    lead = f"{view.running} running, {view.waiting} waiting{rest}; "
+    parked = f", {view.parked} not competing" if view.parked else ""
+    lead = f"{view.running} running, {view.waiting} waiting{parked}{rest}; "
     return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
 
 

@@ -35,6 +35,8 @@ from fairlease_schemas.explain import (
 )
 from fairlease_schemas.ids import JobId
 
+PARKED = frozenset((Phase.BACKOFF, Phase.HELD, Phase.DEPENDENT))
+
 
 def as_of(world: World) -> AsOf:
     """The place in the log that a view was read at."""
@@ -110,7 +112,9 @@ def reason_code(world: World, job: Job) -> str:
 
 
 def queue(world: World, limit: int, account: str = "", budget: str = "", *, with_start: bool = False) -> QueueView:
-    """Running jobs by grant, then waiting ones by rank, then those in backoff; at most `limit` rows.
+    """Running jobs by grant, then waiting ones by rank, then those that do not compete; at most `limit` rows.
+
+    Not competing are those in backoff, held for a person, or waiting on for other jobs.
 
     `with_start` adds when each waiting job will have started at the latest, as the calendar knows it;
     equal requests share one answer, which is the first one's.
@@ -128,9 +132,9 @@ def queue(world: World, limit: int, account: str = "", budget: str = "", *, with
             break
         if shown(world.jobs[name]):
             rows.append(_row(world, world.jobs[name], place, starts))
-    backoffs = [job for job in world.jobs.values() if job.phase is Phase.BACKOFF and shown(job)]
-    rows.extend(_row(world, job, None) for job in backoffs[: max(0, limit - len(rows))])
-    return QueueView(waiting=waiting + len(backoffs), running=len(live), rows=tuple(rows), as_of=as_of(world))
+    parked = [job for job in world.jobs.values() if job.phase in PARKED and shown(job)]
+    rows.extend(_row(world, job, None) for job in parked[: max(0, limit - len(rows))])
+    return QueueView(waiting=waiting, running=len(live), parked=len(parked), rows=tuple(rows), as_of=as_of(world))
 
 
 class _Starts:

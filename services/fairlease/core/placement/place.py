@@ -28,7 +28,7 @@ from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import occupancy, tenant_of
 from fairlease.core.preemption.promise import is_sooner, soonest
 from fairlease.core.preemption.victims import Plan, Planner
-from fairlease.core.world import RANKED, Promise, Reservation, World
+from fairlease.core.world import RANKED, OpenReason, Promise, Reservation, World
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, GangGranted, Licence, Part, PoolRank
 from fairlease_schemas.envelope import Address, Answer, Event
 from fairlease_schemas.ids import BudgetId, JobId, PoolId, attempt_id
@@ -60,7 +60,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         return None
     now_ms = decision_ms(world, answers)
     placed = place(world, policy, ranked, now_ms)
-    reasons = reason_changes(world, placed)
+    reasons = reason_changes(world, placed, now_ms)
     done = CyclePlaced(
         cycle=ranked.cycle, claims=tuple(placed.claims), blocked=tuple(placed.blocked), is_cut=placed.is_cut
     )
@@ -327,10 +327,16 @@ def permit_of(policy: Policy, picker: Picker, pick: Pick, *, is_counted: bool) -
     )
 
 
-def reason_changes(world: World, placed: Placed) -> list[ReasonBegan | ReasonEnded]:
+def _is_outlived(reason: OpenReason, now_ms: int) -> bool:
+    """Whether the reason said until when it would stand, and that has passed."""
+    return 0 < reason.evidence.for_ms <= now_ms - reason.since_ms
+
+
+def reason_changes(world: World, placed: Placed, now_ms: int) -> list[ReasonBegan | ReasonEnded]:
     """Reasons that begin, change their code, or end with this placement, by class key.
 
-    A class that was not looked at keeps its reason; one of which nothing waits any more loses it.
+    One whose "until" has passed and that still stands is told anew, with the next. A class that was not looked
+    at keeps its reason; one of which nothing waits any more loses it.
     """
     present = world.reasons_of("placement")
     granted: dict[str, int] = {}
@@ -345,6 +351,8 @@ def reason_changes(world: World, placed: Placed) -> list[ReasonBegan | ReasonEnd
         now = placed.verdicts.get(key) if left > 0 else None
         if now is not None and (was is None or was.code is not now[0]):
             changes.append(ReasonBegan(subject=key, code=now[0], evidence=now[1]()))
+        elif now is not None and was is not None and _is_outlived(was, now_ms) and (evidence := now[1]()).for_ms > 0:
+            changes.append(ReasonBegan(subject=key, code=now[0], evidence=evidence))
         elif was is not None and (left <= 0 or (now is None and key in placed.looked_at and not placed.is_cut)):
             changes.append(ReasonEnded(subject=key, code=was.code))
     return changes
