@@ -18,6 +18,7 @@ from tests.core.bench import (
     whole,
 )
 from tests.dsl.cell import HOUR, MINUTE, Cell
+from tests.dsl.scenario import ANY_WINDOW
 
 
 def began(here: Cell, code: Reason) -> list[Evidence]:
@@ -334,6 +335,28 @@ def test_who_comes_into_the_class_later_has_not_waited_so_long() -> None:
     freed(here.at(4 * HOUR))
     late = whole(here, "late")
     assert here.phase(late) == "granted"
+
+
+@pytest.mark.parametrize("is_in_one_cycle", [False, True])
+def test_of_two_savers_the_one_first_in_line_is_named(is_in_one_cycle: bool) -> None:  # noqa: FBT001 - both ways to come
+    # rule: 3.4 9.1
+    here = Cell().policy(
+        saving_after_ms=30 * MINUTE,
+        saving_pass_gpu_ms=30 * MINUTE,
+        promises_per_pool=0,
+        window_bounds=ANY_WINDOW,
+        entitlement_floor_ms=HOUR,
+    )
+    here.hosts(2, gpus=4).budgets(a=1, b=1)
+    here.submit("b0", "b", gpus_per_host=4, min_runtime_ms=6 * HOUR, timeout_ms=8 * HOUR)
+    here.submit("a0", "a", gpus_per_host=4, min_runtime_ms=MINUTE, timeout_ms=8 * HOUR)
+    here.at(5 * MINUTE)
+    first = here.submit("x", "b", gpus_per_host=3, settle=not is_in_one_cycle)
+    here.submit("y", "b", gpus_per_host=1, settle=not is_in_one_cycle)
+    here.settle()
+    here.at(45 * MINUTE).submit("z", "b", gpus_per_host=2)
+    (saving,) = (r for r in here.world.reasons_of("placement").values() if r.code is Reason.SAVING)
+    assert saving.evidence.claim == first
 
 
 def test_saving_ends_with_the_saver() -> None:

@@ -27,7 +27,8 @@ class NoWindowIsBroken(Law):
         policy = cell.world.policy
         for event in evictions(record):
             found = cell.world.attempt(event.attempt)
-            assert found is not None and policy is not None
+            assert found is not None
+            assert policy is not None
             job, attempt = found
             if job.request.min_runtime_ms:
                 until_ms = max(attempt.granted_ms + attempt.window_ms, slow.exempt_until_ms(policy, job))
@@ -67,12 +68,16 @@ class EveryVictimIsLicensed(Law):
         claim, victim = world.jobs[event.claim], world.jobs[job_of(event.attempt)]
         tree = {name: (node.parent, node.weight) for name, node in world.tree.nodes.items()}
         is_debug = event.licence is Licence.DEBUG
+        live = victim.live
+        assert live is not None
+        if is_debug:
+            assert live.licence is not Licence.DEBUG, f"{event.claim} evicts {event.attempt} of its own lane"
         if claim.budget == victim.budget:
-            live = victim.live
-            assert is_debug and live is not None and live.licence is not Licence.DEBUG
+            assert is_debug, f"{event.claim} evicts {event.attempt} of its own leaf"
             return
         found = slow.sides(tree, claim.budget, victim.budget)
-        assert found is not None and world.policy is not None
+        assert found is not None
+        assert world.policy is not None
         ours, theirs = (numbers[name] for name in found)
         margin = 0 if is_debug else world.policy.margin_permille
         window = claim.gpus * claim.request.min_runtime_ms
@@ -81,7 +86,7 @@ class EveryVictimIsLicensed(Law):
 
 
 class EveryPlanSuffices(Law):
-    """Rules 5.1, 5.6, invariants 41, 42: with its victims gone the gang fits, and with any one of them left it does not."""
+    """Rules 5.1, 5.6, invariants 41, 42: with its victims gone the gang fits; with any one of them left it does not."""
 
     def before(self, cell: Living, record: Record) -> None:
         world = cell.world
@@ -148,22 +153,17 @@ class NoLoops(Law):
                 self.asked.pop(job_of(event.attempt), None)
 
 
-class NoReturnInTheSameCycle(Law):
-    """Rule 5.6: a victim is not granted between its eviction and the end of the reservation on the hosts it left."""
+class KeptHostsAreForTheirClaim(Law):
+    """Rule 5.6: until the claim has its GPUs or the time is over nobody else, its victims least of all, gets them."""
 
     def before(self, cell: Living, record: Record) -> None:
-        world = cell.world
+        kept = {n: r for n, r in cell.world.reservations.items() if record.at_ms < r.expires_ms}
         for event in record.events:
             if isinstance(event, GangGranted):
-                kept = {
-                    host
-                    for name, r in world.reservations.items()
-                    if name != event.job
-                    if record.at_ms < r.expires_ms
-                    for host in r.hosts
-                }
+                kept.pop(event.job, None)
                 hosts = {part.host for part in event.parts}
-                assert not kept & hosts, f"{event.job} was granted on hosts kept for another"
+                for name, reservation in kept.items():
+                    assert not hosts & set(reservation.hosts), f"{event.job} was granted on hosts kept for {name}"
 
 
 class ChainsEnd(Law):
@@ -182,7 +182,7 @@ class ChainsEnd(Law):
             assert self._told[name] <= len(cell.jobs), f"{name} is told to leave again and again at {self._at_ms}"
 
 
-ALL = (NoWindowIsBroken, EveryVictimIsLicensed, EveryPlanSuffices, OneSetAtATime, NoLoops, NoReturnInTheSameCycle)
+ALL = (NoWindowIsBroken, EveryVictimIsLicensed, EveryPlanSuffices, OneSetAtATime, NoLoops, KeptHostsAreForTheirClaim)
 
 
 @at_length
@@ -191,6 +191,16 @@ def test_windows_licences_and_plans_are_kept_in_every_life(examples: int) -> Non
         Living(life, *(kind() for kind in ALL)).live()
 
     examine(law, lives(), examples)
+
+
+@at_length
+def test_the_lane_evicts_nobody_of_the_lane(examples: int) -> None:
+    """Rule 3.5, where there is little else than debug work."""
+
+    def law(life: Life) -> None:
+        Living(life, EveryVictimIsLicensed()).live()
+
+    examine(law, lives(often(submits=1, debugs=4, waits=4)), examples)
 
 
 @at_length

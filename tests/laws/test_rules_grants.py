@@ -1,7 +1,7 @@
 """What every grant keeps in any living cell: GPUs, gangs, caps, and the books (invariants C and F)."""
 
 from fairlease_schemas.budget import AttemptCharged
-from fairlease_schemas.cycle import CycleRanked, GangGranted
+from fairlease_schemas.cycle import CycleRanked, EvictionOrdered, GangGranted
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.ids import job_of
 from fairlease_schemas.job import AttemptEnded
@@ -23,7 +23,8 @@ class EveryGpuHasOneHolder(Law):
                     host = cell.world.fleet.hosts[part.host]
                     assert not host.holds, f"{event.attempt} was granted on {part.host}, which is held"
                     assert host.inventory.pool == event.pool
-                    assert set(part.gpus) <= set(range(host.gpus)) and len(set(part.gpus)) == len(part.gpus)
+                    assert set(part.gpus) <= set(range(host.gpus))
+                    assert len(set(part.gpus)) == len(part.gpus)
                 for gpu in _gpus(event):
                     assert gpu not in self.holders, f"{event.attempt} was granted {gpu} of {self.holders[gpu]}"
                     self.holders[gpu] = event.attempt
@@ -54,7 +55,9 @@ class GangsAreWhole(Law):
                     assert all(cell.world.fleet.hosts[p.host].gpus == len(p.gpus) for p in event.parts)
                 assert event.pool in job.request.pools
                 assert event.number == len(job.attempts) + 1
-                assert str(job.phase) == "waiting" and job.live is None and event.job not in seen
+                assert str(job.phase) == "waiting"
+                assert job.live is None
+                assert event.job not in seen
                 assert event.window_ms == job.request.min_runtime_ms
                 seen.add(event.job)
 
@@ -117,10 +120,16 @@ class TheBooksBalance(Law):
 
     def __init__(self) -> None:
         self.charges: dict[str, AttemptCharged] = {}
+        self.caused: dict[str, int] = {}
+        self._evicted_for: dict[str, int] = {}
 
     def after(self, cell: Living, record: Record) -> None:
         for event in record.events:
-            if isinstance(event, AttemptCharged):
+            if isinstance(event, EvictionOrdered):
+                self._evicted_for[event.claim] = self._evicted_for.get(event.claim, 0) + event.lost_gpu_ms
+            elif isinstance(event, GangGranted):
+                self.caused[event.attempt] = self._evicted_for.pop(event.job, 0)
+            elif isinstance(event, AttemptCharged):
                 assert event.attempt not in self.charges, f"{event.attempt} was charged twice"
                 self.charges[event.attempt] = event
                 self._charge(cell, event)
@@ -131,7 +140,7 @@ class TheBooksBalance(Law):
         held = attempt.gpus * (attempt.ended_ms - attempt.granted_ms)
         assert event.held_gpu_ms == held
         if job.request.min_runtime_ms:
-            assert event.charged_gpu_ms == max(held, attempt.caused_gpu_ms) - event.credit_gpu_ms
+            assert event.charged_gpu_ms == max(held, self.caused[event.attempt]) - event.credit_gpu_ms
         else:
             assert (event.charged_gpu_ms, event.credit_gpu_ms, event.surcharge_gpu_ms) == (0, 0, 0)
 

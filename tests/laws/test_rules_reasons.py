@@ -1,4 +1,4 @@
-"""Reasons in any living cell: every waiting job has one, none outlives its cause, none changes where nothing did (9)."""
+"""Reasons in any living cell: who waits has one, none outlives its cause, none changes where nothing did (9)."""
 
 from collections.abc import Iterable
 
@@ -37,9 +37,8 @@ class EveryReasonIsAlive(Law):
                 assert present is None or present.code != event.code, f"{event.subject} waits for {event.code} already"
             if isinstance(event, ReasonEnded):
                 present = world.reason(record.by, event.subject)
-                assert present is not None and present.code == event.code, (
-                    f"{event.subject}: {event.code} ended, unsaid"
-                )
+                assert present is not None, f"{event.subject}: {event.code} ended, unsaid"
+                assert present.code == event.code, f"{event.subject}: {event.code} ended, {present.code} was said"
 
 
 class CyclesComeToRest(Law):

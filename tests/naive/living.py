@@ -26,7 +26,7 @@ ANY_WINDOW = (WindowBound(up_to_gpus=1 << 30, shortest_ms=1, longest_ms=12 * HOU
 
 
 class Submit(NamedTuple):
-    """A job and how it behaves: it runs `runs_ms`, starts after `starts_ms`, takes `stop_permille` of its time to stop."""
+    """A job and how it behaves: starts after `starts_ms`, runs `runs_ms`, takes `stop_permille` of its time to stop."""
 
     leaf: int
     who: int = 0
@@ -310,7 +310,16 @@ STEPS = often(submits=10, waits=5, debugs=2, seldom=2)
 CALM = often(submits=2, waits=1)
 
 
-def lives(steps: st.SearchStrategy[Step] = STEPS, *, least: int = 12, has_caps: bool = True) -> st.SearchStrategy[Life]:
+POLICIES = policies()
+
+
+def lives(
+    steps: st.SearchStrategy[Step] = STEPS,
+    policy: st.SearchStrategy[Policy] = POLICIES,
+    *,
+    least: int = 12,
+    has_caps: bool = True,
+) -> st.SearchStrategy[Life]:
     """Any life of that many steps or up to three times as many; it ends with a long wait."""
     return st.builds(
         Life,
@@ -318,6 +327,6 @@ def lives(steps: st.SearchStrategy[Step] = STEPS, *, least: int = 12, has_caps: 
         far=st.sampled_from((0, 0, 1)),
         block=st.integers(1, 3),
         tree=trees(has_caps=has_caps),
-        policies=st.tuples(policies(), policies()),
+        policies=st.tuples(policy, policy),
         steps=st.lists(steps, min_size=least, max_size=3 * least).map(lambda some: (*some, Wait(4 * HOUR))),
     )

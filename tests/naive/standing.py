@@ -7,6 +7,7 @@ kept between two questions. Amounts are integers, comparisons are fractions.
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fairlease.core.world import World
@@ -52,6 +53,7 @@ class History:
         self._gpus: dict[str, int] = {}
         self._holds: dict[str, list[tuple[str, str]]] = {}
         self._taken: dict[str, dict[str, int]] = {}
+        self._ended_ms: dict[str, int] = {}
         self._tree: Tree = {}
         self._tree_ms = self._now_ms = 0
         for data in records:
@@ -82,13 +84,14 @@ class History:
                 for part in event.parts:
                     self._taken[part.host][event.attempt] = len(part.gpus)
             case AttemptEnded():
+                self._ended_ms[event.attempt] = self._now_ms
                 for taken in self._taken.values():
                     taken.pop(event.attempt, None)
             case BudgetChanged():
                 self._tree[event.budget], self._tree_ms = (event.parent, event.weight), self._now_ms
             case AttemptCharged():
                 lump = event.surcharge_gpu_ms - event.credit_gpu_ms
-                self.lumps.append((self._now_ms, event.budget, event.pool, lump))
+                self.lumps.append((self._ended_ms[event.attempt], event.budget, event.pool, lump))
             case _:
                 pass
 
@@ -195,7 +198,7 @@ def used(history: History, world: World, policy: Policy, pool: str, now_ms: int)
 
 def _pieces(changes: dict[int, int]) -> list[tuple[int, int, int]]:
     times = sorted(changes)
-    return [(a, b, sum(changes[t] for t in times if t <= a)) for a, b in zip(times, times[1:], strict=False)]
+    return [(a, b, sum(changes[t] for t in times if t <= a)) for a, b in pairwise(times)]
 
 
 def exempt_until_ms(policy: Policy, job: Any) -> int:  # noqa: ANN401 - a job, as data

@@ -143,6 +143,7 @@ class Savings:
             since_ms = max(reason.since_ms, world.jobs[job].waiting_since_ms)
             if now_ms - since_ms >= policy.saving_after_ms:
                 self._savers.append(Saver(reason.evidence.level, key, job, admitted))
+        self._savers.sort(key=lambda saver: (saver.admitted, saver.job))
 
     def refuses(self, pick: Pick) -> Refusal | None:
         """Whether the pick waits behind a saver: submitted later, below its side, and not small."""
