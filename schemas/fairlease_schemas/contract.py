@@ -7,11 +7,12 @@ from here. pydantic lives only at this edge, because here people need good messa
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, ValidationError, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
 from fairlease_schemas import job, terms
 from fairlease_schemas.codec import digest
@@ -21,7 +22,8 @@ from fairlease_schemas.job import Problem, Request
 from fairlease_schemas.terms import CONTROL, Count, Flag, LengthMs, MemoryMib, Name, Plain, Strict
 from fairlease_schemas.units import HOUR_MS, SECOND_MS, format_length
 
-MAX_HOSTS: Final = 16_384
+MAX_HOSTS: Final = 2_048
+"""A grant names every host and GPU of the gang in one record of the log, which holds so many (log.md L2)."""
 MAX_GPUS_PER_HOST: Final = 16
 MAX_CPU_PER_HOST: Final = 4_096
 MAX_RETRIES: Final = 100
@@ -115,42 +117,70 @@ class Spec(Strict):
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Spec":
-        told = next(chain(self._times_told(), self._others_told()), "")
-        if told:
-            raise ValueError(told)
+        told = next(chain(self._times_told(), self._lists_told(), self._env_told()), None)
+        if told is not None:
+            raise PydanticCustomError(_BETWEEN_FIELDS, "{way_out}", told._asdict())
         return self
 
-    def _times_told(self) -> Iterator[str]:
-        """What is wrong between lengths, each sentence beginning with its field."""
+    def _times_told(self) -> Iterator["_Told"]:
+        """What is wrong between lengths."""
+        window, timeout = format_length(self.min_runtime), format_length(self.timeout)
         if self.timeout < SECOND_MS:
-            yield "timeout: an attempt needs at least 1s; write for example timeout: 1h"
+            yield _Told("timeout", timeout, "at least 1s", "an attempt needs at least 1s; write for example 1h")
         if self.resumable and self.min_runtime > self.timeout:
-            window, timeout = format_length(self.min_runtime), format_length(self.timeout)
-            yield (
-                f"min_runtime {window} is above timeout {timeout}: "
-                "an attempt cannot be protected for longer than it may run"
-            )
+            way_out = "an attempt cannot be protected for longer than it may run: lower it, or raise the timeout"
+            yield _Told("min_runtime", window, f"the timeout, {timeout}", way_out)
         if self.start_limit is not None and not SECOND_MS <= self.start_limit <= HOUR_MS:
-            yield "start_limit: write a length from 1s to 1h"
+            yield _Told("start_limit", format_length(self.start_limit), "1s to 1h", "write a length from 1s to 1h")
 
-    def _others_told(self) -> Iterator[str]:
-        """What is wrong between the other fields."""
-        if len(set(self.pools or ())) != len(self.pools or ()):
-            yield "pools: the same pool stands there twice; name each once"
-        if len({after.job for after in self.after}) != len(self.after):
-            yield "after: the same job stands there twice; name each once"
+    def _lists_told(self) -> Iterator["_Told"]:
+        """What stands there twice, or not at all."""
+        pool = _twice(self.pools or ())
+        if pool:
+            yield _Told("pools", pool, "each pool once", "the same pool stands there twice; name each once")
+        job_id = _twice(after.job for after in self.after)
+        if job_id:
+            yield _Told("after", job_id, "each job once", "the same job stands there twice; name each once")
         if self.array is not None and (self.array.parallel or 1) > self.array.count:
-            yield "array: parallel is above count; leave it out to let all of them run"
+            way_out = "leave it out to let all of them run"
+            yield _Told("array.parallel", str(self.array.parallel), f"the count, {self.array.count}", way_out)
         if self.command is None and self.image is None:
-            yield "command: write the command, or an image that has one"
+            yield _Told("command", "", "a command, or an image that has one", "write the command, or such an image")
+
+    def _env_told(self) -> Iterator["_Told"]:
+        """What the environment holds that it should not; what could be a secret is not repeated."""
         for name in sorted(self.env.keys() | self.secrets.keys()):
             if kind_of(name):
-                yield f"env: {terms.secret_told(kind_of(name))}"
+                yield _Told("env", "", "no secrets", terms.secret_told(kind_of(name)))
         for name in sorted(SECRET_NAMES & self.env.keys()):
             if self.env[name]:
-                yield f"env: {name} holds a secret; name it under secrets, for example {name}: secret:NAME"
+                way_out = f"{name} holds a secret; name it under secrets, for example {name}: secret:NAME"
+                yield _Told(f"env.{name}", "", "no secrets", way_out)
         for name in sorted(self.env.keys() & self.secrets.keys()):
-            yield f"secrets: {name} stands under env too; write it once"
+            yield _Told(f"secrets.{name}", "", "each name once", f"{name} stands under env too; write it once")
+
+
+class _Told(NamedTuple):
+    """A problem between fields: the one it is told at, below `spec`, and what a Problem says of it."""
+
+    field: str
+    value: str
+    limit: str
+    way_out: str
+
+
+_BETWEEN_FIELDS: Final = "between_fields"
+"""The type of pydantic's error that carries a `_Told`."""
+
+
+def _twice(names: Iterable[str]) -> str:
+    """The first that stands there twice, or nothing."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
 
 
 class Contract(Strict):
@@ -247,6 +277,15 @@ def _problem(error: dict[str, Any]) -> Problem:
     """
     path = ".".join(str(part) for part in error["loc"])
     context = error.get("ctx", {})
+    if error["type"] == _BETWEEN_FIELDS:
+        told = _Told(**context)
+        return Problem(
+            field=f"{path}.{told.field}",
+            rule=_rule_of(told.field.split(".")),
+            value=told.value,
+            limit=told.limit,
+            way_out=told.way_out,
+        )
     bounds = [f"{sign} {context[key]}" for key, sign in _BOUNDS.items() if key in context]
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
@@ -255,17 +294,19 @@ def _problem(error: dict[str, Any]) -> Problem:
         message = "required: write it"
     elif error["type"] == "string_pattern_mismatch":
         bounds, message = [], _PATTERNS_SAY.get(str(context.get("pattern")), message)
-    keys = [str(part) for part in error["loc"]]
-    if not keys[1:] and error["type"] == "value_error":
-        keys += re.findall(r"^[a-z_]+", message)
     secret = kind_of(str(error.get("input"))) or kind_of(path)
     return Problem(
         field=_harmless(path, 200) if not kind_of(path) else "spec",
-        rule="1.13" if secret else next((_RULES[key] for key in keys if key in _RULES), "1.1-1.17"),
+        rule="1.13" if secret else _rule_of(str(part) for part in error["loc"]),
         value=_shown(error.get("input")) if not secret and error["type"] not in ("missing", "value_error") else "",
         limit=", ".join(bounds)[:200],
         way_out=terms.secret_told(secret) if secret else message[:300],
     )
+
+
+def _rule_of(keys: Iterable[str]) -> str:
+    """The rule of the outermost of these keys that has one."""
+    return next((_RULES[key] for key in keys if key in _RULES), "1.1-1.17")
 
 
 _BOUNDS: Final = {"ge": ">=", "le": "<=", "min_length": "at least", "max_length": "at most", "expected": "one of"}

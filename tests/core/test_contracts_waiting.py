@@ -465,7 +465,7 @@ def test_what_has_its_gpus_or_is_over_cannot_be_held(state: str) -> None:
     job = here.submit("r1")
     if state == "succeeded":
         here.gone(job)
-    way_out = "cancel it, or hold it when it waits again" if state == "granted" else ""
+    way_out = "cancel it, or hold it when it waits again" if state == "granted" else "it is over: submit it anew"
     problem = Problem(field="job", rule="9.1", value=state, limit="a job that waits", way_out=way_out)
     here.when(HoldJob(job=job)).then(CommandRefused(account="ann", verb="hold-job", seq=2, problems=(problem,)))
 

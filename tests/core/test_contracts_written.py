@@ -240,11 +240,11 @@ def test_arrays_and_dependencies_are_for_decisions() -> None:
         pytest.param({"array": {"count": 0}}, "spec.array.count", id="an array of none"),
         pytest.param({"array": {"count": 201}}, "spec.array.count", id="an array beyond one record"),
         pytest.param({"array": {"count": 2, "parallel": 0}}, "spec.array.parallel", id="none at a time"),
-        pytest.param({"array": {"count": 2, "parallel": 3}}, "spec", id="more at a time than there are"),
+        pytest.param({"array": {"count": 2, "parallel": 3}}, "spec.array.parallel", id="more at a time than there are"),
         pytest.param({"array": 3}, "spec.array", id="a bare number"),
         pytest.param({"after": [{"job": "job-1"}]}, "spec.after.0.job", id="no job's id"),
         pytest.param({"after": [{"job": JOB, "when": "failed"}]}, "spec.after.0.when", id="another condition"),
-        pytest.param({"after": [{"job": JOB}, {"job": JOB, "when": "any"}]}, "spec", id="the same job twice"),
+        pytest.param({"after": [{"job": JOB}, {"job": JOB, "when": "any"}]}, "spec.after", id="the same job twice"),
         pytest.param({"after": [JOB]}, "spec.after.0", id="a job without its key"),
         pytest.param({"after": [{"job": JOB}] * 33}, "spec.after", id="too many"),
     ],
@@ -295,7 +295,7 @@ def test_an_image_may_have_its_command_in_itself(image: str) -> None:
 
 def test_something_must_run() -> None:
     # rule: 1.13
-    assert told(command=None) == [("spec", "1.13")]
+    assert told(command=None) == [("spec.command", "1.13")]
     assert told(command=[]) == [("spec.command", "1.13")]
 
 
@@ -344,7 +344,7 @@ def test_a_secret_is_a_name_and_stands_in_one_place() -> None:
     assert kept(secrets={"WANDB_API_KEY": "secret:team/wandb-key"})["secrets"] == {
         "WANDB_API_KEY": "secret:team/wandb-key"
     }
-    assert told(env={"KEY": "x"}, secrets={"KEY": "secret:x"}) == [("spec", "1.13")]
+    assert told(env={"KEY": "x"}, secrets={"KEY": "secret:x"}) == [("spec.secrets.KEY", "1.13")]
 
 
 TOKENS = [
@@ -438,7 +438,7 @@ def test_what_only_looks_random_is_let_be(text: str) -> None:
 @pytest.mark.parametrize(("text", "is_taken"), [("1s", True), ("1h", True), ("999ms", False), ("1h1ms", False)])
 def test_a_gang_has_from_a_second_to_an_hour_to_start(text: str, is_taken: bool) -> None:
     # rule: 1.15
-    assert told(start_limit=text) == ([] if is_taken else [("spec", "1.15")])
+    assert told(start_limit=text) == ([] if is_taken else [("spec.start_limit", "1.15")])
 
 
 def test_the_digest_of_a_contract_that_uses_nothing_new_never_changes() -> None:

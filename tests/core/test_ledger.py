@@ -56,43 +56,102 @@ def test_another_policy_takes_another_name() -> None:
     assert (cell.world.policy_name, cell.world.policy) == ("short", short)
     cell.when(ChangePolicy(name="short", policy=short)).then()
     cell.when(ChangePolicy(name="short", policy=Policy())).then(
-        refused("change-policy", 3, field="name", rule="10.1", value="short", way_out="other numbers need another name")
+        refused(
+            "change-policy",
+            3,
+            field="name",
+            rule="10.1",
+            value="short",
+            limit="the numbers in force under this name",
+            way_out="other numbers need another name",
+        )
     )
 
 
+def bounds(*of: tuple[int, int, int]) -> Policy:
+    return Policy(window_bounds=tuple(WindowBound(up_to_gpus=u, shortest_ms=s, longest_ms=e) for u, s, e in of))
+
+
+ANY, AT_LEAST_ONE = "0-1000000000000", "1-1000000000000"
+
+
 @pytest.mark.parametrize(
-    ("policy", "field"),
+    ("policy", "field", "rule", "value", "limit"),
     [
-        pytest.param(Policy(ranker="fair-tree"), "policy.ranker", id="a ranker that is not there yet"),
-        pytest.param(Policy(lookback_ms=0), "policy.lookback_ms", id="no lookback"),
-        pytest.param(Policy(rank_period_ms=0), "policy.rank_period_ms", id="a cycle without end"),
-        pytest.param(Policy(grace_cap_ms=-1), "policy.grace_cap_ms", id="a negative length"),
-        pytest.param(Policy(stop_margin_ms=10**12 + 1), "policy.stop_margin_ms", id="more than 31 years"),
-        pytest.param(Policy(max_grants_per_cycle=501), "policy.max_…", id="more grants than a record holds"),
-        pytest.param(Policy(max_grants_per_cycle=0), "policy.max_grants_per_cycle", id="no grants at all"),
-        pytest.param(Policy(max_classes_per_pool=257), "policy.max_…", id="more classes than a record holds"),
-        pytest.param(Policy(window_bounds=()), "policy.window_bounds", id="no bounds"),
         pytest.param(
-            Policy(window_bounds=(WindowBound(up_to_gpus=8, shortest_ms=2, longest_ms=1),)),
-            "policy.window_bounds",
+            Policy(ranker="fair-tree"), "ranker", "3.9", "fair-tree", "budget-window", id="a ranker that is not there"
+        ),
+        pytest.param(Policy(lookback_ms=0), "lookback_ms", "10.1", "0", AT_LEAST_ONE, id="no lookback"),
+        pytest.param(Policy(rank_period_ms=-5), "rank_period_ms", "10.1", "-5", AT_LEAST_ONE, id="a cycle without end"),
+        pytest.param(Policy(grace_cap_ms=-1), "grace_cap_ms", "10.1", "-1", ANY, id="a negative length"),
+        pytest.param(
+            Policy(stop_margin_ms=10**12 + 1), "stop_margin_ms", "10.1", "1000000000001", ANY, id="more than 31 years"
+        ),
+        pytest.param(
+            Policy(max_grants_per_cycle=501), "max_grants_per_cycle", "L2", "501", "1-500", id="too many grants"
+        ),
+        pytest.param(Policy(max_grants_per_cycle=0), "max_grants_per_cycle", "L2", "0", "1-500", id="no grants at all"),
+        pytest.param(
+            Policy(max_classes_per_pool=257), "max_classes_per_pool", "L2", "257", "1-256", id="too many classes"
+        ),
+        pytest.param(Policy(window_bounds=()), "window_bounds", "1.4", "0 bounds", "1-64 bounds", id="no bounds"),
+        pytest.param(
+            bounds(*((n, 1, 2) for n in range(1, 66))),
+            "window_bounds",
+            "1.4",
+            "65 bounds",
+            "1-64 bounds",
+            id="more bounds than anybody reads",
+        ),
+        pytest.param(
+            bounds((8, 2, 1)),
+            "window_bounds.0.longest_ms",
+            "1.4",
+            "1",
+            f"2-{10**12}",
             id="a longest below the shortest",
         ),
         pytest.param(
-            Policy(window_bounds=(WindowBound(up_to_gpus=8, shortest_ms=1, longest_ms=10**30),)),
-            "policy.window_bounds",
+            bounds((8, 1, 10**30)),
+            "window_bounds.0.longest_ms",
+            "1.4",
+            str(10**30)[:30],
+            f"1-{10**12}",
             id="a bound that no snapshot could hold",
         ),
+        pytest.param(bounds((8, -1, 1)), "window_bounds.0.shortest_ms", "1.4", "-1", ANY, id="a negative bound"),
         pytest.param(
-            Policy(window_bounds=(WindowBound(up_to_gpus=8, shortest_ms=-1, longest_ms=1),)),
-            "policy.window_bounds",
-            id="a negative bound",
+            bounds((8, 1, 2), (8, 1, 2)),
+            "window_bounds.1.up_to_gpus",
+            "1.4",
+            "8",
+            f"9-{10**12}",
+            id="sizes that do not rise",
         ),
     ],
 )
-def test_a_policy_out_of_bounds_is_refused(policy: Policy, field: str) -> None:
+def test_a_policy_out_of_bounds_is_refused(policy: Policy, field: str, rule: str, value: str, limit: str) -> None:
     (event,) = Cell().when(ChangePolicy(name="new", policy=policy)).events()
     assert isinstance(event, CommandRefused)
-    assert [problem.field for problem in event.problems] == [field]
+    (problem,) = event.problems
+    assert (problem.field, problem.rule, problem.value, problem.limit) == (f"policy.{field}", rule, value, limit)
+    assert problem.way_out
+
+
+def test_every_number_that_is_wrong_is_told_at_once() -> None:
+    policy = Policy(ranker="x", lookback_ms=0, brake_count=-1, window_bounds=())
+    (event,) = Cell().when(ChangePolicy(name="new", policy=policy)).events()
+    assert isinstance(event, CommandRefused)
+    fields = ["policy.ranker", "policy.lookback_ms", "policy.brake_count", "policy.window_bounds"]
+    assert [problem.field for problem in event.problems] == fields
+
+
+@pytest.mark.parametrize("name", ["", "Short", "a b", "x" * 64])
+def test_a_policy_has_a_name(name: str) -> None:
+    limit, way_out = "1-63 of a-z 0-9 -", "choose another name"
+    Cell().when(ChangePolicy(name=name, policy=Policy())).then(
+        refused("change-policy", 1, field="name", rule="10.1", value=name, limit=limit, way_out=way_out)
+    )
 
 
 # the tree -------------------------------------------------------------------------------------------

@@ -338,7 +338,7 @@ def test_who_comes_into_the_class_later_has_not_waited_so_long() -> None:
 
 
 @pytest.mark.parametrize("is_in_one_cycle", [False, True])
-def test_of_two_savers_the_one_first_in_line_is_named(is_in_one_cycle: bool) -> None:  # noqa: FBT001 - both ways to come
+def test_of_two_savers_the_one_first_in_line_is_named(is_in_one_cycle: bool) -> None:
     # rule: 3.4 9.1
     here = Cell().policy(
         saving_after_ms=30 * MINUTE,

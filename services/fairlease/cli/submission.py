@@ -61,9 +61,6 @@ _PAIRS: Final = {
 }
 """Argument of KEY=VALUE pairs to the mapping that they are put into."""
 
-_BETWEEN: Final = re.compile(r"(timeout|min_runtime|pools|start_limit|after|array|command|env|secrets)\b")
-"""How a sentence about several fields begins: with the one it is told at."""
-
 
 class Submission(NamedTuple):
     """A contract that holds: the plain data that is sent, the model it was checked with, and its request id."""
@@ -200,22 +197,15 @@ def _checked(data: object, source: _Source, given: dict[str, str]) -> tuple[dict
 def _finding(problem: "Problem", source: _Source, given: dict[str, str]) -> Finding:
     """A problem with the place it was written at: a line of the file, or an option."""
     field = _shown(problem.field)
-    path = _narrowed(problem)
-    option = next((given[nearer] for nearer in _around(path) if nearer in given), "")
+    option = next((given[nearer] for nearer in _around(problem.field) if nearer in given), "")
     finding = Finding(field, problem.rule, problem.value, problem.limit, problem.way_out)
     if option:
         return finding._replace(field=f"{field} ({option})")
     if source.document is None:
         flag = next((flag for path, flag in _OPTIONS.values() if path == problem.field), "")
         return finding._replace(field=f"{field} ({flag})") if flag else finding
-    place = source.document.place_of(path)
+    place = source.document.place_of(problem.field)
     return finding._replace(file=source.name, line=place.line, column=place.column)
-
-
-def _narrowed(problem: "Problem") -> str:
-    """The path of a problem; of one about several fields, that of the field its sentence begins with."""
-    named = _BETWEEN.match(problem.way_out) if problem.field == "spec" else None
-    return f"spec.{named.group()}" if named else problem.field
 
 
 def _around(path: str) -> list[str]:

@@ -6,6 +6,8 @@ not know of each other (stillborn when the cancel came first, overtaken when the
 waited for others, time-outs, ends of backoffs. A record holds so many events; the next takes up the rest.
 """
 
+from typing import assert_never
+
 from fairlease.core import job as jobs
 from fairlease.core.budget import refuse_unreadable
 from fairlease.core.decision import Decision, decision_ms, is_owed
@@ -16,7 +18,7 @@ from fairlease.core.stage import Stage
 from fairlease.core.submission import submit
 from fairlease.core.world import NEVER_MS, World
 from fairlease_schemas import commands, reports
-from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
+from fairlease_schemas.envelope import Answer, Misshapen, Submitted, TimerFired, Unreadable
 from fairlease_schemas.ids import job_id, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
@@ -114,8 +116,19 @@ def _answer(stage: Stage, answer: Answer) -> None:
             _checkpoint(stage, answer.who, answer.said)
         case reports.RunGone():
             _gone(stage, answer.who, answer.said)
+        case TimerFired():
+            pass  # what is due is a duty
+        case (
+            commands.ChangeBudget()
+            | commands.ChangeMember()
+            | commands.ChangePolicy()
+            | commands.CordonHost()
+            | commands.ReturnHost()
+            | reports.HostUp()
+        ):
+            pass  # for another service
         case _:
-            pass
+            assert_never(answer.said)
 
 
 def _reported(stage: Stage, host: str, attempt_id: str, token: str) -> tuple[Job, Attempt] | None:

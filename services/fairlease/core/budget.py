@@ -5,14 +5,15 @@ lookback reaches them, because entitlement is integrated piece by piece (2.2). L
 are charged to; a node with children is none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from fairlease.core.job import Attempt, Job, replace
+from fairlease.core.policy_rules import policy_problems
 from fairlease_schemas.budget import AttemptCharged, BudgetChanged
 from fairlease_schemas.commands import ChangeBudget, ChangePolicy
-from fairlease_schemas.envelope import Address, Answer, Event, Unreadable
+from fairlease_schemas.envelope import Address, Answer, Unreadable
 from fairlease_schemas.ids import BudgetId, is_name
 from fairlease_schemas.job import CommandRefused, End, MessageRefused, Problem
 from fairlease_schemas.policy import Policy, PolicyChanged
@@ -39,7 +40,7 @@ class Node(msgspec.Struct, frozen=True):
 class Tree(msgspec.Struct, frozen=True):
     """All nodes by id, in the order of the ids, so that every walk is the same everywhere."""
 
-    nodes: dict[BudgetId, Node] = {}
+    nodes: Mapping[BudgetId, Node] = {}
 
     def children(self, parent: BudgetId) -> list[BudgetId]:
         """Children of a node (of the root: of the empty id), by id."""
@@ -57,11 +58,26 @@ class Tree(msgspec.Struct, frozen=True):
             name = self.nodes[name].parent
         return path
 
-    def walk(self, parent: BudgetId = "", depth: int = 0) -> Iterator[tuple[BudgetId, int]]:
+    def leaves(self) -> list[BudgetId]:
+        """Every leaf, by id."""
+        parents = {node.parent for node in self.nodes.values()}
+        return [name for name in self.nodes if name not in parents]
+
+    def by_parent(self) -> dict[BudgetId, list[BudgetId]]:
+        """The children of every node that has some, by id: what a walk over all of a large tree looks up."""
+        below: dict[BudgetId, list[BudgetId]] = {}
+        for name, node in self.nodes.items():
+            below.setdefault(node.parent, []).append(name)
+        return below
+
+    def walk(self, parent: BudgetId = "") -> Iterator[tuple[BudgetId, int]]:
         """Every node below `parent`, depth first, siblings by id, with its depth from 0."""
-        for child in self.children(parent):
-            yield child, depth
-            yield from self.walk(child, depth + 1)
+        below = self.by_parent()
+        frontier = [(child, 0) for child in reversed(below.get(parent, ()))]
+        while frontier:
+            name, depth = frontier.pop()
+            yield name, depth
+            frontier.extend((child, depth + 1) for child in reversed(below.get(name, ())))
 
     def with_node(self, name: BudgetId, node: Node) -> "Tree":
         """The tree after a change of one node."""
@@ -72,7 +88,9 @@ class Tree(msgspec.Struct, frozen=True):
 
         Child i in id order gets floor(A(w1+…+wi)/W) - floor(A(w1+…+w(i-1))/W): they sum to the amount.
         """
-        children = self.children(parent)
+        return self._split(self.children(parent), amount)
+
+    def _split(self, children: Iterable[BudgetId], amount: int) -> dict[BudgetId, int]:
         total = sum(self.nodes[child].weight for child in children)
         parts: dict[BudgetId, int] = {}
         weight_before = given = 0
@@ -85,11 +103,12 @@ class Tree(msgspec.Struct, frozen=True):
 
     def split_all(self, amount: int) -> dict[BudgetId, int]:
         """The amount divided down the whole tree: each node's part."""
+        below = self.by_parent()
         parts: dict[BudgetId, int] = {}
         frontier = [("", amount)]
         while frontier:
             parent, whole = frontier.pop()
-            for child, part in self.split(parent, whole).items():
+            for child, part in self._split(below.get(parent, ()), whole).items():
                 parts[child] = part
                 frontier.append((child, part))
         return parts
@@ -133,7 +152,9 @@ def owed(job: Job, attempt: Attempt, ended: Address) -> Uncharged:
     )
 
 
-def change_budget(tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: ChangeBudget) -> Event | None:
+def change_budget(
+    tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: ChangeBudget
+) -> BudgetChanged | CommandRefused | None:
     """The event for a `change-budget` by somebody who may, or None when the tree is already so.
 
     Refused: an id or weight out of bounds, an unknown parent, a cycle, more than `MAX_DEPTH` levels,
@@ -193,15 +214,19 @@ def _tree_problem(tree: Tree, busy: frozenset[BudgetId], said: ChangeBudget, par
             field="weight", rule="2.1", value=str(said.weight)[:30], limit=f"1-{MAX_WEIGHT}", way_out="write an integer"
         )
     if said.order is not None and said.order not in ORDERS:
-        return Problem(field="order", rule="3.2", value=said.order[:40], limit=", ".join(ORDERS))
+        return Problem(
+            field="order", rule="3.2", value=said.order[:40], limit=", ".join(ORDERS), way_out="write one of these"
+        )
     for field, permille in (
         ("max_protected_permille", said.max_protected_permille),
         ("burst_permille", said.burst_permille),
     ):
         if permille is not None and not 0 <= permille <= MAX_PERMILLE:
-            return Problem(field=field, rule="2.9", value=str(permille)[:30], limit=f"0-{MAX_PERMILLE}, 0 for none")
+            limit, way_out = f"0-{MAX_PERMILLE}", "write an integer, 0 for none"
+            return Problem(field=field, rule="2.9", value=str(permille)[:30], limit=limit, way_out=way_out)
     if said.budget not in tree.nodes and len(tree.nodes) >= MAX_NODES:
-        return Problem(field="budget", rule="2.1", limit=f"{MAX_NODES} nodes", way_out="join small budgets into one")
+        limit, way_out = f"{MAX_NODES} budgets in the tree", "join small budgets into one"
+        return Problem(field="budget", rule="2.1", value=said.budget, limit=limit, way_out=way_out)
     if not parent:
         return None
     if parent not in tree.nodes:
@@ -233,40 +258,24 @@ def _tree_problem(tree: Tree, busy: frozenset[BudgetId], said: ChangeBudget, par
     return None
 
 
-def change_policy(name: str, policy: Policy | None, answer: Answer, said: ChangePolicy) -> Event | None:
+def change_policy(
+    name: str, policy: Policy | None, answer: Answer, said: ChangePolicy
+) -> PolicyChanged | CommandRefused | None:
     """The event for a `change-policy`, or None when this policy is in force under this name."""
-    problem = None
+    problems: tuple[Problem, ...]
     if not is_name(said.name):
-        problem = Problem(field="name", rule="10.1", value=said.name[:80], limit="1-63 of a-z 0-9 -")
+        limit, way_out = "1-63 of a-z 0-9 -", "choose another name"
+        problems = (Problem(field="name", rule="10.1", value=said.name[:80], limit=limit, way_out=way_out),)
     elif said.name == name and said.policy != policy:
-        problem = Problem(field="name", rule="10.1", value=said.name, way_out="other numbers need another name")
+        limit, way_out = "the numbers in force under this name", "other numbers need another name"
+        problems = (Problem(field="name", rule="10.1", value=said.name, limit=limit, way_out=way_out),)
     else:
-        problem = _policy_problem(said.policy)
-    if problem is not None:
-        return CommandRefused(account=answer.who, verb="change-policy", seq=answer.seq, problems=(problem,))
+        problems = policy_problems(said.policy)
+    if problems:
+        return CommandRefused(account=answer.who, verb="change-policy", seq=answer.seq, problems=problems)
     if said.name == name:
         return None
     return PolicyChanged(name=said.name, author=answer.who, policy=said.policy, reason=said.reason[:200])
-
-
-def _policy_problem(policy: Policy) -> Problem | None:
-    if policy.ranker != "budget-window":
-        return Problem(field="policy.ranker", rule="3.9", value=policy.ranker[:80], limit="budget-window")
-    for name in policy.__struct_fields__:
-        value = getattr(policy, name)
-        if isinstance(value, int) and not 0 <= value <= 10**12:
-            return Problem(field=f"policy.{name}", rule="10.1", value=str(value)[:30], limit="0-10^12")
-    for name in ("lookback_ms", "rank_period_ms", "step_limit_ms", "max_grants_per_cycle", "max_classes_per_pool"):
-        if getattr(policy, name) < 1:
-            return Problem(field=f"policy.{name}", rule="10.1", value="0", limit=">= 1")
-    if policy.max_grants_per_cycle > 500 or policy.max_classes_per_pool > 256:
-        return Problem(field="policy.max_…", rule="L2", limit="500 grants, 256 classes: one record of 256 KiB")
-    ups = [bound.up_to_gpus for bound in policy.window_bounds]
-    is_rising = bool(ups) and ups == sorted(set(ups)) and ups[0] >= 1 and ups[-1] <= 10**12
-    if not is_rising or not all(0 <= b.shortest_ms <= b.longest_ms <= 10**12 for b in policy.window_bounds):
-        limit = "rising up_to_gpus from 1 on, 0 <= shortest <= longest, to 10^12"
-        return Problem(field="policy.window_bounds", rule="1.4", limit=limit)
-    return None
 
 
 def refuse_unreadable(answer: Answer, said: Unreadable) -> MessageRefused:

@@ -14,6 +14,9 @@ from fairlease_schemas.job import Advice, Problem, Request
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import format_length
 
+MAX_HOSTS = 2_048
+"""Hosts of a gang, as the contract has it too: the grant, with the longest names there may be, fits one record (L2)."""
+
 
 def effective_request(world: World, policy: Policy, asked: Request) -> Request:
     """The request as it will be scheduled.
@@ -32,7 +35,7 @@ def check(
     """Every problem of an effective request, in the order of the rules; and advice when there is none."""
     problems = [
         *(_budget(world, budget) or _member(world, account, budget)),
-        *_pools(world, request),
+        *(_gang(request) or _pools(world, request)),
         *(_debug(policy, request) if request.lane else _window(policy, request)),
         *_resumable(policy, request),
     ]
@@ -54,7 +57,7 @@ def _budget(world: World, budget: BudgetId) -> list[Problem]:
                 way_out=f"charge one of {below}",
             )
         ]
-    leaves = ", ".join([name for name in tree.nodes if tree.is_leaf(name)][:8]) or "none yet"
+    leaves = ", ".join(tree.leaves()[:8]) or "none yet"
     return [
         Problem(
             field="spec.budget",
@@ -78,6 +81,21 @@ def _member(world: World, account: AccountId, budget: BudgetId) -> list[Problem]
             value=budget,
             limit="a budget that this account is a member of",
             way_out=f"ask {leads} for `fairlease budget member {budget} {account}`",
+        )
+    ]
+
+
+def _gang(request: Request) -> list[Problem]:
+    """Rule 1.2: no more hosts than one record can grant. The contract says so too; a request may come without one."""
+    if request.hosts <= MAX_HOSTS:
+        return []
+    return [
+        Problem(
+            field="spec.hosts",
+            rule="1.2",
+            value=f"{request.hosts} hosts",
+            limit=f"{MAX_HOSTS} hosts: a gang is granted in one record",
+            way_out="take hosts with more GPUs, or split the work into several gangs",
         )
     ]
 

@@ -6,7 +6,8 @@ their indexes; open is what competes or runs, so that a held job gives its place
 made again from the jobs; admission acts on it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
 from fairlease.core.job import Job, Phase
@@ -88,13 +89,13 @@ def problems_of(after: Iterable[After], named: Named) -> list[Problem]:
 
 
 class Dependents:
-    """Who waits for whom. `ready` are the jobs on which admission has something to say, in no order."""
+    """Who waits for whom."""
 
-    def __init__(self, jobs: dict[JobId, Job]) -> None:
+    def __init__(self, jobs: Mapping[JobId, Job]) -> None:
         self._jobs = jobs
         self._after: dict[JobId, list[JobId]] = {}
         self._arrays: dict[JobId, list[JobId]] = {}
-        self.ready: set[JobId] = set()
+        self._ready: set[JobId] = set()
         for job in sorted(jobs.values(), key=lambda job: job.admitted):
             self.admitted(job)
         for job in jobs.values():
@@ -102,6 +103,11 @@ class Dependents:
                 self._note(job, may_go=True)
         for array in self._arrays:
             self._look_at_array(array)
+
+    @property
+    def ready(self) -> AbstractSet[JobId]:
+        """The jobs on which admission has something to say, in no order."""
+        return self._ready
 
     def named(self, name: JobId) -> list[Job]:
         """The job of that name, or the jobs of that array by their indexes."""
@@ -147,7 +153,7 @@ class Dependents:
         fate = fate_of(job.request.after, self.named)[0] if job.phase is Phase.DEPENDENT else Fate.OPEN
         is_met = fate is Fate.MET and may_go
         if is_met or fate is Fate.DOOMED:
-            self.ready.add(job.id)
+            self._ready.add(job.id)
         else:
-            self.ready.discard(job.id)
+            self._ready.discard(job.id)
         return is_met

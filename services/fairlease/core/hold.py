@@ -54,7 +54,8 @@ def hold(stage: Stage, answer: Answer, said: HoldJob) -> None:
         stage.emit(job, JobHeld(job=job.id, account=answer.who, reason=said.reason[:_REASON_CHARS]))
         stage.begin_reason(job.id, Reason.JOB_HELD, Evidence())
     if found and not waiting and all(job.phase is not Phase.HELD for job in found):
-        way_out = "" if found[0].is_terminal else "cancel it, or hold it when it waits again"
+        is_over = found[0].is_terminal
+        way_out = "it is over: submit it anew" if is_over else "cancel it, or hold it when it waits again"
         problem = Problem(field="job", rule="9.1", value=str(found[0].phase), limit="a job that waits", way_out=way_out)
         _refuse(stage, answer, said, problem)
 

@@ -6,12 +6,13 @@ such an attempt is *stillborn*: it is never ordered, and the next admission reco
 """
 
 from enum import StrEnum
+from typing import assert_never
 
 import msgspec
 
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, Part
 from fairlease_schemas.envelope import Address
-from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, PoolId
+from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, PoolId, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
@@ -174,6 +175,15 @@ JobEvent = (
 )
 
 
+def subject_of(event: JobEvent) -> JobId:
+    """The job that the event is about."""
+    match event:
+        case AttemptStarted() | CheckpointConfirmed() | AttemptEnding() | PartGone() | AttemptEnded():
+            return job_of(event.attempt)
+        case _:
+            return event.job
+
+
 def begin(event: JobAdmitted, address: Address, at_ms: int) -> Job:
     """The job that an admission makes."""
     return Job(
@@ -287,6 +297,8 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             )
         case JobTimedOut():
             return replace(job, phase=Phase.TIMED_OUT, end=End.TIMED_OUT, ended_ms=at_ms)
+        case _:
+            assert_never(event)
 
 
 def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:

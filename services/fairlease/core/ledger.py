@@ -4,6 +4,8 @@ The first record of every log is the ledger's: the default policy, so that nothi
 without numbers. A second change of the same node in one record is decided on the first one's tree.
 """
 
+from typing import assert_never
+
 from fairlease.core.budget import (
     FIRST_POLICY_NAME,
     MAX_CHARGES_PER_RECORD,
@@ -18,12 +20,14 @@ from fairlease.core.budget import (
 from fairlease.core.decision import Decision, decision_ms, is_owed
 from fairlease.core.membership import change_member, founding, lead_problem, with_role
 from fairlease.core.world import World
+from fairlease_schemas import commands, reports
 from fairlease_schemas.budget import BudgetChanged, BudgetMemberChanged
-from fairlease_schemas.commands import ChangeBudget, ChangeMember, ChangePolicy
-from fairlease_schemas.envelope import Answer, Event, Unreadable
+from fairlease_schemas.envelope import Answer, Event, Misshapen, Submitted, TimerFired, Unreadable
 from fairlease_schemas.ids import BudgetId
-from fairlease_schemas.job import CommandRefused, Problem
+from fairlease_schemas.job import CommandRefused, MessageRefused, Problem
 from fairlease_schemas.policy import Policy, PolicyChanged
+
+LedgerEvent = BudgetChanged | BudgetMemberChanged | PolicyChanged | CommandRefused | MessageRefused
 
 
 class Stage:
@@ -34,9 +38,9 @@ class Stage:
         self.members = world.members
         self.name, self.policy = world.policy_name, policy
         self.busy = frozenset(job.budget for job in world.jobs.values() if not job.is_terminal)
-        self.events: list[Event] = []
+        self.events: list[LedgerEvent] = []
 
-    def emit(self, event: Event | None) -> None:
+    def emit(self, event: LedgerEvent | None) -> None:
         """Record the event, if there is one, and stage what it makes."""
         match event:
             case None:
@@ -47,8 +51,10 @@ class Stage:
                 self.members = with_role(self.members, event)
             case PolicyChanged():
                 self.name, self.policy = event.name, event.policy
-            case _:
+            case CommandRefused() | MessageRefused():
                 pass
+            case _:
+                assert_never(event)
         self.events.append(event)
 
 
@@ -60,26 +66,46 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         return Decision(kind="policy", at_ms=now_ms, events=(first,))
     stage = Stage(world, world.policy)
     for answer in answers:
-        match answer.said:
-            case ChangeBudget():
-                _change_budget(stage, answer, answer.said)
-            case ChangeMember():
-                stage.emit(change_member(stage.tree, stage.members, answer, answer.said))
-            case ChangePolicy():
-                stage.emit(change_policy(stage.name, stage.policy, answer, answer.said))
-            case Unreadable():
-                stage.emit(refuse_unreadable(answer, answer.said))
-            case _:
-                pass
+        _answer(stage, answer)
     owed = list(world.uncharged.items())[:MAX_CHARGES_PER_RECORD]
-    events = [*stage.events, *(charge(attempt, due) for attempt, due in owed)]
+    events: list[Event] = [*stage.events, *(charge(attempt, due) for attempt, due in owed)]
     if not events and not any(map(is_owed, answers)):
         return None
     causes = {due.ended for _, due in owed}
     return Decision(kind="ledger", at_ms=now_ms, events=tuple(events), causes=tuple(sorted(causes)), answers=answers)
 
 
-def _change_budget(stage: Stage, answer: Answer, said: ChangeBudget) -> None:
+def _answer(stage: Stage, answer: Answer) -> None:
+    match answer.said:
+        case commands.ChangeBudget():
+            _change_budget(stage, answer, answer.said)
+        case commands.ChangeMember():
+            stage.emit(change_member(stage.tree, stage.members, answer, answer.said))
+        case commands.ChangePolicy():
+            stage.emit(change_policy(stage.name, stage.policy, answer, answer.said))
+        case Unreadable():
+            stage.emit(refuse_unreadable(answer, answer.said))
+        case TimerFired():
+            pass
+        case (
+            Submitted()
+            | Misshapen()
+            | commands.CancelJob()
+            | commands.HoldJob()
+            | commands.ReleaseJob()
+            | commands.CordonHost()
+            | commands.ReturnHost()
+            | reports.HostUp()
+            | reports.RunStarted()
+            | reports.RunGone()
+            | reports.CheckpointDone()
+        ):
+            pass  # for another service
+        case _:
+            assert_never(answer.said)
+
+
+def _change_budget(stage: Stage, answer: Answer, said: commands.ChangeBudget) -> None:
     """The node as asked for, by somebody who leads it and what it shall hang below; its maker becomes its lead."""
     is_new = said.budget not in stage.tree.nodes
     problem = _stranger_problem(stage, answer.who, said, is_new=is_new)
@@ -92,7 +118,7 @@ def _change_budget(stage: Stage, answer: Answer, said: ChangeBudget) -> None:
         stage.emit(founding(stage.tree, stage.members, said.budget, answer.who, is_new=is_new))
 
 
-def _stranger_problem(stage: Stage, who: str, said: ChangeBudget, *, is_new: bool) -> Problem | None:
+def _stranger_problem(stage: Stage, who: str, said: commands.ChangeBudget, *, is_new: bool) -> Problem | None:
     """Why this account may not: it leads neither the node nor, of a new or moved one, the node above.
 
     A new child of the root may be made by anybody, and a node that one leads may be moved there.

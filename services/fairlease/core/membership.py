@@ -5,10 +5,12 @@ belongs to everybody, because logs older than membership have only such trees; a
 has its maker as lead, and never loses its last one, so that no budget is left to nobody.
 """
 
+from collections.abc import Mapping
+
 from fairlease.core.budget import Tree
 from fairlease_schemas.budget import BudgetMemberChanged
 from fairlease_schemas.commands import ChangeMember
-from fairlease_schemas.envelope import Answer, Event
+from fairlease_schemas.envelope import Answer
 from fairlease_schemas.ids import AccountId, BudgetId, is_name
 from fairlease_schemas.job import CommandRefused, Problem
 
@@ -17,7 +19,7 @@ ROLES = (MEMBER, LEAD, "")
 MAX_MEMBERS = 1_000
 SHOWN = 8
 
-Members = dict[BudgetId, dict[AccountId, str]]
+Members = Mapping[BudgetId, Mapping[AccountId, str]]
 """Roles by node and account. A node whose roles were all taken back keeps its empty entry."""
 
 
@@ -76,7 +78,9 @@ def founding(
     return BudgetMemberChanged(budget=budget, account=author, role=LEAD, author=author)
 
 
-def change_member(tree: Tree, members: Members, answer: Answer, said: ChangeMember) -> Event | None:
+def change_member(
+    tree: Tree, members: Members, answer: Answer, said: ChangeMember
+) -> BudgetMemberChanged | CommandRefused | None:
     """The event for a `change-member`, or None when the account has that role there already."""
     problem = _member_problem(tree, members, answer.who, said)
     if problem is not None:
@@ -100,7 +104,13 @@ def _member_problem(tree: Tree, members: Members, who: AccountId, said: ChangeMe
             way_out="write 1-63 of a-z 0-9 -",
         )
     if said.role not in ROLES:
-        return Problem(field="role", rule="1.1", value=said.role[:40], limit="member, lead, or empty for none")
+        return Problem(
+            field="role",
+            rule="1.1",
+            value=said.role[:40],
+            limit="member, lead, or empty for none",
+            way_out="write one of these",
+        )
     problem = lead_problem(tree, members, who, said.budget, "budget")
     if problem is not None:
         return problem
@@ -111,6 +121,7 @@ def _member_problem(tree: Tree, members: Members, who: AccountId, said: ChangeMe
         return Problem(
             field="account",
             rule="1.1",
+            value=said.account,
             limit=f"{MAX_MEMBERS} accounts in one budget",
             way_out="give a role further up, or to * for everybody",
         )
