@@ -1,13 +1,14 @@
 """The body of a contract: what a run executes, fetched by its digest and believed only if it has it.
 
 The log holds no command lines, so the agent reads the body from the contracts stream when a run is
-about to start. Of the body it reads the command and the environment; the rest was read by admission.
+about to start. Of the body it reads the command, the environment and how the job saves itself; the
+rest was read by admission.
 """
 
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -28,11 +29,21 @@ class ContractRefused(Exception):
     """The run cannot start; the text says why, for the end's detail."""
 
 
+class Saving(msgspec.Struct, frozen=True):
+    """How the job saves itself: what tells it to, and where its checkpoints go."""
+
+    signal: Literal["TERM", "USR1", "USR2", "none"] = "TERM"
+    uri: str | None = None
+
+
 class Command(msgspec.Struct, frozen=True):
-    """What to execute. `env` is the contract's own."""
+    """What to execute. `env` is the contract's own; `state` is what a resumed run must match (1.9)."""
 
     command: tuple[str, ...]
     env: dict[str, str] = {}
+    checkpoint: Saving = Saving()
+    resumable: bool = True
+    state: dict[str, str | int] | None = None
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -106,6 +117,7 @@ def environment(order: RunOrder, contract: dict[str, str], devices: Devices, age
         "FAIRLEASE_ATTEMPT_NUMBER": order.attempt.rpartition("-a")[2],
         "FAIRLEASE_TOKEN": order.token,
         "FAIRLEASE_HOST": devices.host,
+        "FAIRLEASE_GPU_MODEL": devices.inventory().model,
         "FAIRLEASE_RANK": str(order.rank),
         "FAIRLEASE_WORLD_SIZE": str(len(order.hosts)),
         "FAIRLEASE_HOSTS": ",".join(order.hosts),

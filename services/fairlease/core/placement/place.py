@@ -37,6 +37,10 @@ from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 
 PROMISABLE = frozenset((Reason.PROTECTED_WINDOWS, Reason.THRASH_BRAKE))
 MAX_PROOFS = 16
+MAX_GRANT_BYTES = 160 * 1024
+MAX_REASON_CHANGES = 100
+"""What one record holds of them (log.md L2): the next cycle goes on. One gang is always granted whole."""
+
 Verdict = tuple[Reason, Callable[[], Evidence], PoolId]
 
 
@@ -51,6 +55,7 @@ class Placed(msgspec.Struct):
     taken: set[JobId] = set()
     leaves_with_claim: set[BudgetId] = set()
     is_cut: bool = False
+    grant_bytes: int = 0
 
 
 def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
@@ -61,6 +66,8 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     now_ms = decision_ms(world, answers)
     placed = place(world, policy, ranked, now_ms)
     reasons = reason_changes(world, placed, now_ms)
+    if len(reasons) > MAX_REASON_CHANGES:
+        reasons, placed.is_cut = reasons[:MAX_REASON_CHANGES], True
     done = CyclePlaced(
         cycle=ranked.cycle, claims=tuple(placed.claims), blocked=tuple(placed.blocked), is_cut=placed.is_cut
     )
@@ -78,6 +85,11 @@ def place(world: World, policy: Policy, ranked: CycleRanked, now_ms: int) -> Pla
         if placed.is_cut:
             break  # who would be blocked in the next pool may have its place here in the next record
     return placed
+
+
+def grant_bytes(parts: tuple[Part, ...]) -> int:
+    """An upper bound of what the grant of these parts takes in a record."""
+    return 320 + sum(32 + len(part.host) + 3 * len(part.gpus) for part in parts)
 
 
 def needs_ms(policy: Policy, job: Job, now_ms: int) -> int:
@@ -137,9 +149,12 @@ class _PoolPlacement:
                 self._block(pick, shape)
                 self._picker.blocked()
                 continue
-            if len(placed.grants) == self._policy.max_grants_per_cycle:
+            size = grant_bytes(parts)
+            is_full = placed.grants and placed.grant_bytes + size > MAX_GRANT_BYTES
+            if is_full or len(placed.grants) == self._policy.max_grants_per_cycle:
                 placed.is_cut = True
                 return
+            placed.grant_bytes += size
             self._grant(pick, job, parts)
 
     def _commitment(self, job: JobId) -> Reservation | Promise | None:

@@ -16,7 +16,7 @@ from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Tenant, occupancy
 from fairlease.core.preemption.patience import worth_waiting
 from fairlease.core.preemption.promise import is_sooner, leaving_for, soonest, why_over
-from fairlease.core.preemption.victims import Plan, Planner
+from fairlease.core.preemption.victims import MAX_VICTIMS, Plan, Planner
 from fairlease.core.world import PLACED, Promise, World, promise_of
 from fairlease_schemas.cycle import (
     Claim,
@@ -83,6 +83,7 @@ class _Step:
         self._waits: dict[str, None] = {}
         self._promised_gpus: dict[PoolId, int] = {}
         self._over: set[JobId] = set()
+        self._evictions_left = MAX_VICTIMS
         self.events: list[Event] = []
 
     def _view(self, pool: PoolId) -> _View:
@@ -117,7 +118,8 @@ class _Step:
         shape = view.room.shape(self._world.jobs[promise.job])
         leaving = leaving_for(view.occupancy, view.room, promise, shape, self._world.closed_ms)
         ready = [t for at_ms, t in leaving if at_ms <= self._now_ms and (t.is_idle or t.is_past)]
-        self._evict(view, ready, promise.job, promise.licence)
+        # Those for whom the record has no room are told in the next cycle.
+        self._evict(view, ready[: self._evictions_left], promise.job, promise.licence)
 
     def claim(self, claim: Claim) -> None:
         """Evict for a claim that may, unless waiting a little loses less (5.5)."""
@@ -131,7 +133,7 @@ class _Step:
         plan = view.planner.plan(view.room, shape, permit)
         if plan is None or not is_sooner(self._policy, plan, self._world.promises.get(job.id), self._now_ms):
             return
-        if self._waits_for(claim, view, shape, permit, plan):
+        if self._waits_for(claim, view, shape, permit, plan) or len(plan.victims) > self._evictions_left:
             return
         self._evict(view, plan.victims, job.id, claim.licence)
         for_ms = plan.kept_for_ms(self._policy)
@@ -234,4 +236,5 @@ class _Step:
                     lost_gpu_ms=tenant.lost_gpu_ms,
                 )
             )
+        self._evictions_left -= len(victims)
         view.occupancy.spend({tenant.attempt for tenant in victims})

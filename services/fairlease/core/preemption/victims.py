@@ -38,6 +38,9 @@ class Plan(msgspec.Struct, frozen=True):
         return longest_ms + policy.stop_margin_ms + policy.reservation_slack_ms
 
 
+MAX_VICTIMS = 400
+"""Of one plan, and of all evictions of one record (log.md L2). Who needs more waits for a promise or for room."""
+
 NOTHING: Cost = (0, 0, 0, ())
 
 
@@ -60,8 +63,9 @@ class Planner:
 
 
 def plan_now(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit) -> Plan | None:
-    """The cheapest trimmed plan among those the claim may ask to leave now (5.1)."""
-    return plan_with(occupancy, room, shape, lambda tenant: is_evictable(permit, tenant))
+    """The cheapest trimmed plan among those the claim may ask to leave now (5.1); None when it is too large too."""
+    plan = plan_with(occupancy, room, shape, lambda tenant: is_evictable(permit, tenant))
+    return plan if plan is not None and len(plan.victims) <= MAX_VICTIMS else None
 
 
 def plan_with(occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callable[[Tenant], bool]) -> Plan | None:
