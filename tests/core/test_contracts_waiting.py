@@ -12,6 +12,7 @@ from fairlease_schemas.job import (
     After,
     Array,
     AttemptEnded,
+    AttemptEnding,
     CommandRefused,
     End,
     JobAdmitted,
@@ -592,6 +593,67 @@ def test_a_job_held_while_its_grant_was_on_its_way_never_starts_and_stays_held()
     assert here.phase(job) == "held"
     assert charged(job, 0) in here.events()
     here.when(ReleaseJob(job=job)).then(*cleared(job)).follows(granted(job, on(1, 0), number=2))
+
+
+def held_over_a_grant(here: Cell, **fields: object) -> str:
+    """A job whose grant stands in the log before the hold that did not know of it."""
+    job = here.submit("r1", settle=False, **fields)
+    here.step("ranker")
+    hold = here.draft("admission", (here.answer(HoldJob(job=job)),))
+    here.step("placement")
+    here.append(hold)
+    return job
+
+
+def test_a_job_held_in_the_moment_of_its_grant_is_told_to_leave_and_stays_held() -> None:
+    # rule: 9.1
+    here = cell()
+    job = held_over_a_grant(here)
+    attempt = attempt_id(job, 1)
+    assert here.step("admission") == [AttemptEnding(attempt=attempt, end=End.PREEMPTED, grace_ms=30_000)]
+    here.settle()
+    assert here.phase(job) == "held"
+    here.say(here.run_started(job), "host-001").settle()
+    here.gone(job, End.CANCELLED, 143)
+    assert here.phase(job) == "held"
+    assert here.world.live == {}
+    here.when(ReleaseJob(job=job)).then(*cleared(job)).follows(granted(job, on(1, 0), number=2))
+
+
+def test_a_release_before_it_left_lets_it_compete_when_it_is_gone() -> None:
+    # rule: 9.1
+    here = cell()
+    job = held_over_a_grant(here)
+    here.settle()
+    here.when(ReleaseJob(job=job)).then(*cleared(job)).follows()
+    assert here.phase(job) == "stopping"
+    assert here.world.line.total == 0
+    here.gone(job, End.CANCELLED, 143)
+    assert [attempt.number for attempt in here.world.jobs[job].attempts] == [1, 2]
+    assert World.load(here.world.dump()).digest() == here.world.digest()
+
+
+@pytest.mark.parametrize(("end", "phase"), [(End.SUCCEEDED, "succeeded"), (End.FAILED, "held")])
+def test_what_ended_by_itself_before_it_was_told_counts(end: End, phase: str) -> None:
+    # rule: 8.4 9.1
+    here = cell()
+    job = held_over_a_grant(here, max_retries=1)
+    here.gone(job, end, 0 if end is End.SUCCEEDED else 1)
+    assert here.phase(job) == phase
+    open_reasons = here.world.reasons_of("admission")
+    assert (job in open_reasons) is (phase == "held")
+
+
+def test_a_cancel_of_one_that_is_held_and_still_stopping_ends_it_once() -> None:
+    # rule: 8.4 9.1
+    here = cell()
+    job = held_over_a_grant(here)
+    here.settle()
+    here.say(CancelJob(job=job))
+    here.gone(job, End.CANCELLED, 143)
+    assert here.phase(job) == "cancelled"
+    assert len(here.events(JobCancelled)) == 1
+    assert here.world.reasons_of("admission") == {}
 
 
 def test_a_release_in_the_same_moment_ends_what_never_ran() -> None:

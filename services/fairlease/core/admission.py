@@ -198,8 +198,10 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> None:
     if job.is_terminal:
         return
     terminal = _terminal(stage.policy, job, end, exit_code, attempt)
-    stage.emit(job, terminal)
-    if isinstance(terminal, JobRequeued) and terminal.backoff_ms:
+    if not isinstance(terminal, JobRequeued):
+        stage.end_reason(job)  # of one that was held in the moment of its grant
+    job = stage.emit(job, terminal)
+    if job.phase is Phase.BACKOFF and isinstance(terminal, JobRequeued):
         stage.begin_reason(job.id, Reason.RETRY_BACKOFF, Evidence(for_ms=terminal.backoff_ms))
 
 
@@ -235,7 +237,8 @@ def _duties(stage: Stage) -> None:
     for attempt_id, name in list(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id and job.live.ending is None:
-            stage.emit(job, AttemptEnding(attempt=attempt_id, end=End.CANCELLED, grace_ms=job.request.grace_ms))
+            end = End.CANCELLED if job.is_terminal else End.PREEMPTED
+            stage.emit(job, AttemptEnding(attempt=attempt_id, end=end, grace_ms=job.request.grace_ms))
     ready = sorted(stage.world.dependents.ready, key=lambda name: stage.world.jobs[name].admitted)
     for name in ready[:MAX_DUTIES_PER_RECORD]:
         if len(stage.events) < MAX_EVENTS_PER_RECORD:

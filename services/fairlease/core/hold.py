@@ -78,7 +78,11 @@ def _may_release(stage: Stage, who: AccountId, job: Job) -> bool:
 
 def _release(stage: Stage, who: AccountId, job: Job) -> None:
     """The job competes, waits on for what it waited for, or is over when that cannot come any more."""
-    if job.live is not None:  # granted in the moment it was held: nothing of it ever ran
+    if job.live is not None and not job.live.is_stillborn:  # granted in the moment it was held, and still stopping
+        stage.end_reason(job)
+        stage.emit(job, JobHoldCleared(job=job.id, account=who))
+        return
+    if job.live is not None:  # held in the moment it was granted: nothing of it ever ran
         job = stage.emit(job, AttemptEnded(attempt=job.live.id, end=End.CANCELLED))
     fate, cause = stage.waits_for(job)
     if fate is Fate.DOOMED:

@@ -148,6 +148,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.request.hosts * self.request.gpus_per_host
 
     @property
+    def is_apart(self) -> bool:
+        """Whether it is over or held: an attempt that it may still have is no business of it any more."""
+        return self.is_terminal or self.phase is Phase.HELD
+
+    @property
     def is_idle_work(self) -> bool:
         """Unbudgeted, preemptible at once (1.4)."""
         return self.request.min_runtime_ms == 0
@@ -202,7 +207,7 @@ def begin(event: JobAdmitted, address: Address, at_ms: int) -> Job:
 
 def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
     """The job with a new attempt; stillborn when the job was over, or held, before the grant."""
-    is_stillborn = job.is_terminal or job.phase is Phase.HELD
+    is_stillborn = job.is_apart
     attempt = Attempt(
         id=event.attempt,
         number=event.number,
@@ -244,7 +249,7 @@ def stop(job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by
         stop_for=claim or attempt.stop_for,
         stopped_by=by or attempt.stopped_by,
     )
-    phase = job.phase if attempt.is_stillborn else Phase.STOPPING
+    phase = job.phase if job.is_apart or attempt.is_stillborn else Phase.STOPPING
     return replace(job, attempts=(*job.attempts[:-1], stopping), phase=phase)
 
 
@@ -272,6 +277,8 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             over = replace(attempt, end=event.end, exit_code=event.exit_code, ended_ms=at_ms)
             return replace(job, attempts=(*job.attempts[:-1], over))
         case JobRequeued():
+            if job.phase is Phase.HELD:  # it was held while it was granted, and stays so
+                return replace(job, retries=job.retries + event.counts_as_retry, waiting_since_ms=at_ms)
             return replace(
                 job,
                 phase=Phase.BACKOFF if event.backoff_ms else Phase.WAITING,
@@ -302,7 +309,9 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
 
 
 def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
-    """The job competes again, or waits on for what the event says."""
+    """The job competes again, or waits on for what the event says; one that still has an attempt, for its end."""
+    if job.live is not None:
+        return replace(job, phase=Phase.STOPPING, held_by="")
     phase = Phase.DEPENDENT if event.is_blocked else Phase.BACKOFF if event.backoff_ms else Phase.WAITING
     until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
     return replace(job, phase=phase, held_by="", backoff_until_ms=until_ms, waiting_since_ms=at_ms)

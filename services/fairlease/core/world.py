@@ -122,7 +122,7 @@ class World:
 
     @property
     def overtaken(self) -> Mapping[AttemptId, JobId]:
-        """Live attempts that nobody has asked to stop, of jobs that a cancel has ended."""
+        """Live attempts that nobody has asked to stop, of jobs that a cancel has ended or a hold has taken."""
         return self._overtaken
 
     @property
@@ -395,8 +395,8 @@ class World:
         self._mark_overtaken(job, attempt)
 
     def _mark_overtaken(self, job: lives.Job, attempt: lives.Attempt) -> None:
-        """Index a live attempt whose job a cancel ended that did not know of the grant, until it is asked to stop."""
-        if job.is_terminal and attempt.ending is None and not attempt.is_stillborn:
+        """Index a live attempt whose job a cancel or hold took without knowing of the grant, until it is told to stop."""
+        if job.is_apart and attempt.ending is None and not attempt.is_stillborn:
             self._overtaken[attempt.id] = job.id
         else:
             self._overtaken.pop(attempt.id, None)
