@@ -613,7 +613,7 @@ def test_a_job_held_in_the_moment_of_its_grant_is_told_to_leave_and_stays_held()
     assert here.step("admission") == [AttemptEnding(attempt=attempt, end=End.PREEMPTED, grace_ms=30_000)]
     here.settle()
     assert here.phase(job) == "held"
-    here.say(here.run_started(job), "host-001").settle()
+    here.say(here.run_started(job), "host-001")
     here.gone(job, End.CANCELLED, 143)
     assert here.phase(job) == "held"
     assert here.world.live == {}

@@ -34,7 +34,9 @@ class EveryReasonIsAlive(Law):
         for event in record.events:
             if isinstance(event, ReasonBegan):
                 present = world.reason(record.by, event.subject)
-                assert present is None or present.code != event.code, f"{event.subject} waits for {event.code} already"
+                if present is not None and present.code == event.code:  # told anew only past the "until" it named
+                    assert 0 < present.evidence.for_ms <= record.at_ms - present.since_ms, f"{event} is told twice"
+                    assert event.evidence.for_ms > 0
             if isinstance(event, ReasonEnded):
                 present = world.reason(record.by, event.subject)
                 assert present is not None, f"{event.subject}: {event.code} ended, unsaid"

@@ -395,7 +395,7 @@ class World:
         self._mark_overtaken(job, attempt)
 
     def _mark_overtaken(self, job: lives.Job, attempt: lives.Attempt) -> None:
-        """Index a live attempt whose job a cancel or hold took without knowing of the grant, until it is told to stop."""
+        """Index a live attempt whose job a cancel or hold took without knowing of the grant, until told to stop."""
         if job.is_apart and attempt.ending is None and not attempt.is_stillborn:
             self._overtaken[attempt.id] = job.id
         else:
