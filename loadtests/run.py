@@ -20,6 +20,7 @@ from figure import Figure, Limits, machine, missed, report_of, table_of  # noqa:
 from fold import fold  # noqa: E402 - as above
 from killed import killed  # noqa: E402 - as above
 from live import ACCOUNT, Live, cell, contract  # noqa: E402 - as above
+from rules import rules  # noqa: E402 - as above
 from starting import BUDGET, starting  # noqa: E402 - as above
 from startup import startup  # noqa: E402 - as above
 from yardstick import yardsticks  # noqa: E402 - as above
@@ -38,7 +39,8 @@ def main() -> int:
     profile = tomllib.loads((ROOT / "loadtests/profiles" / f"{args.profile}.toml").read_text(encoding="utf-8"))
     limits = Limits(profile["limits"])
     before, started_s = machine(), time.monotonic()
-    figures = asyncio.run(_measured(profile["load"]))
+    load = profile["load"]
+    figures = rules(load["turns"], load["seed"]) if profile["name"] == "rules" else asyncio.run(_measured(load))
     report = report_of(profile["name"], before, figures, limits, time.monotonic() - started_s)
     sys.stdout.write(json.dumps(report, indent=2) + "\n" if args.json else table_of(report))
     return 1 if missed(figures, limits) else 0

@@ -5,7 +5,7 @@ Unknown fields are refused: a typo is told to its sender. Who asks is never read
 
 import msgspec
 
-from fairlease_schemas.ids import BudgetId, HostId, JobId
+from fairlease_schemas.ids import AccountId, BudgetId, HostId, JobId
 from fairlease_schemas.policy import Policy
 
 
@@ -17,7 +17,22 @@ class SubmitJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class CancelJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cancel-job"):
-    """End the job: at once when it waits, by its grace when it runs."""
+    """End the job: at once when it waits, by its grace when it runs. Its owner may, and a lead of its budget."""
+
+    job: JobId
+
+
+class HoldJob(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="hold-job"
+):
+    """Keep a waiting job from competing until it is released."""
+
+    job: JobId
+    reason: str = ""
+
+
+class ReleaseJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="release-job"):
+    """Let a held job compete again."""
 
     job: JobId
 
@@ -25,12 +40,23 @@ class CancelJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class ChangeBudget(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="change-budget"
 ):
-    """Make, move or re-weight a node of the tree; `parent` absent keeps the present one (the root for a new node)."""
+    """Make, move or re-weight a node; what is absent stays as it is (the root, `fifo`, no caps for a new node)."""
 
     budget: BudgetId
     weight: int
     parent: BudgetId | None = None
     reason: str = ""
+    order: str | None = None
+    max_protected_permille: int | None = None
+    burst_permille: int | None = None
+
+
+class ChangeMember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="change-member"):
+    """Give an account (`*`: everybody) a role in a budget: `member`, `lead`, or none with an empty text."""
+
+    budget: BudgetId
+    account: AccountId
+    role: str
 
 
 class ChangePolicy(
@@ -61,7 +87,10 @@ class ReturnHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 VERBS = {
     "submit-job": SubmitJob,
     "cancel-job": CancelJob,
+    "hold-job": HoldJob,
+    "release-job": ReleaseJob,
     "change-budget": ChangeBudget,
+    "change-member": ChangeMember,
     "change-policy": ChangePolicy,
     "cordon-host": CordonHost,
     "return-host": ReturnHost,
@@ -69,8 +98,8 @@ VERBS = {
 """Verb of the subject to type of the body."""
 
 OWNERS = {
-    "admission": ("submit-job", "cancel-job"),
-    "ledger": ("change-budget", "change-policy"),
+    "admission": ("submit-job", "cancel-job", "hold-job", "release-job"),
+    "ledger": ("change-budget", "change-member", "change-policy"),
     "health": ("cordon-host", "return-host"),
 }
 """Which service answers which verbs: each reads every inbox, and only its own verbs."""

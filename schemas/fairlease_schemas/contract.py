@@ -7,126 +7,183 @@ from here. pydantic lives only at this edge, because here people need good messa
 
 import re
 import unicodedata
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
-from fairlease_schemas.ids import NAME_PATTERN, REQUEST_ID_PATTERN
+from fairlease_schemas import job, terms
+from fairlease_schemas.codec import digest
+from fairlease_schemas.credential import SECRET_NAMES, kind_of
+from fairlease_schemas.ids import JOB_PATTERN, REQUEST_ID_PATTERN
 from fairlease_schemas.job import Problem, Request
-from fairlease_schemas.units import MAX_LENGTH_MS, format_length, parse_length_ms
+from fairlease_schemas.terms import CONTROL, Count, Flag, LengthMs, MemoryMib, Name, Plain, Strict
+from fairlease_schemas.units import HOUR_MS, SECOND_MS, format_length
 
-MAX_HOSTS: Final = 16_384
+MAX_HOSTS: Final = 2_048
+"""A grant names every host and GPU of the gang in one record of the log, which holds so many (log.md L2)."""
 MAX_GPUS_PER_HOST: Final = 16
+MAX_CPU_PER_HOST: Final = 4_096
 MAX_RETRIES: Final = 100
 MAX_ARGUMENTS: Final = 256
 MAX_ARGUMENT_CHARS: Final = 8_192
 MAX_ENV: Final = 128
 MAX_CONTRACT_BYTES: Final = 48 * 1024
+MAX_ARRAY_REQUEST_ID: Final = 124
+"""An array's jobs are named by its request id, a slash and their index; this leaves room for both."""
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _ENV_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+_REFERENCE: Final = r"^secret:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$"
+_IMAGE: Final = (
+    r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?$"
+)
 _RULES: Final = {
     "budget": "1.1",
     "hosts": "1.2",
     "gpus_per_host": "1.2",
+    "cpu_per_host": "1.2",
+    "memory_per_host": "1.2",
+    "disk_per_host": "1.2",
     "pools": "1.3",
+    "constraints": "1.3",
     "min_runtime": "1.4",
     "timeout": "1.5",
     "on_timeout": "1.5",
     "resumable": "1.6",
     "checkpoint": "1.7",
     "max_retries": "1.8",
+    "state": "1.9",
     "lane": "1.10",
+    "array": "1.11",
+    "after": "1.11",
+    "evaluation": "1.12",
+    "labels": "1.12",
     "command": "1.13",
+    "image": "1.13",
     "env": "1.13",
+    "secrets": "1.13",
+    "source": "1.13",
+    "start_limit": "1.15",
 }
 
-
-def _length(value: object) -> object:
-    """A length written with its unit, as milliseconds; anything else is told what to write."""
-    if isinstance(value, str):
-        return parse_length_ms(value)
-    raise ValueError("write a length with its unit in quotes or plain text, for example 30m or 1h30m")
-
-
-def _printable(value: object) -> object:
-    """Text without control, bidirectional or invisible separator characters, in normal form C."""
-    if not isinstance(value, str):
-        return value
-    found = _CONTROL.search(value)
-    if found is not None:
-        raise ValueError(f"character U+{ord(found.group()):04X} is not allowed: remove it")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("text holds half of a surrogate pair: write valid Unicode") from error
-    return unicodedata.normalize("NFC", value)
-
-
-LengthMs = Annotated[
-    int,
-    BeforeValidator(_length, json_schema_input_type=str),
-    Field(ge=0, le=MAX_LENGTH_MS, examples=["30m", "1h30m"]),
+EnvName = Annotated[str, Field(pattern=_ENV_NAME)]
+Argument = Annotated[Plain, Field(max_length=MAX_ARGUMENT_CHARS)]
+Reference = Annotated[Plain, Field(pattern=_REFERENCE), WithJsonSchema({"type": "string", "pattern": _REFERENCE})]
+Image = Annotated[
+    Plain,
+    Field(pattern=_IMAGE, max_length=512),
+    WithJsonSchema({"type": "string", "pattern": _IMAGE, "maxLength": 512}),
 ]
-Text = Annotated[str, BeforeValidator(_printable)]
-Name = Annotated[str, BeforeValidator(_printable), Field(pattern=NAME_PATTERN)]
-Count = Annotated[int, Field(strict=True)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Metadata(_Strict):
+class Metadata(Strict):
     """What the job is called, for people; the id is made from account, budget and request id."""
 
-    name: Annotated[Text, Field(min_length=1, max_length=128)] = "job"
+    name: Annotated[Plain, Field(min_length=1, max_length=128)] = "job"
 
 
-class Checkpoint(_Strict):
-    """How an attempt saves itself when it is asked to stop (1.7)."""
-
-    grace: LengthMs = Field(default=30_000, description="time between the notice and the kill")
-
-
-class Spec(_Strict):
+class Spec(Strict):
     """The contract itself; each field names its rule in docs/contract."""
 
     budget: Name
     hosts: Annotated[Count, Field(ge=1, le=MAX_HOSTS)] = 1
     gpus_per_host: Annotated[Count, Field(ge=1, le=MAX_GPUS_PER_HOST)] = 1
+    cpu_per_host: Annotated[Count, Field(ge=1, le=MAX_CPU_PER_HOST)] | None = None
+    memory_per_host: MemoryMib | None = None
+    disk_per_host: MemoryMib | None = None
     pools: Annotated[tuple[Name, ...], Field(min_length=1, max_length=16)] | None = None
+    constraints: terms.Constraints | None = None
     min_runtime: LengthMs
     timeout: LengthMs
     on_timeout: Literal["fail", "requeue"] = "fail"
-    resumable: Annotated[bool, Field(strict=True)] = True
-    checkpoint: Checkpoint = Checkpoint()
+    resumable: Flag = True
+    checkpoint: terms.Checkpoint = terms.Checkpoint()
     max_retries: Annotated[Count, Field(ge=0, le=MAX_RETRIES)] = 0
+    state: terms.State | None = None
     lane: Literal["debug"] | None = None
-    command: Annotated[
-        tuple[Annotated[Text, Field(max_length=MAX_ARGUMENT_CHARS)], ...],
-        Field(min_length=1, max_length=MAX_ARGUMENTS),
-    ]
-    env: Annotated[
-        dict[Annotated[str, Field(pattern=_ENV_NAME)], Annotated[Text, Field(max_length=MAX_ARGUMENT_CHARS)]],
-        Field(max_length=MAX_ENV),
-    ] = {}
+    array: terms.Array | None = None
+    after: Annotated[tuple[terms.After, ...], Field(max_length=terms.MAX_AFTER)] = ()
+    evaluation: Name | None = None
+    labels: terms.Labels = {}  # noqa: RUF012 - pydantic copies a default
+    command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=MAX_ARGUMENTS)] | None = None
+    image: Image | None = None
+    env: Annotated[dict[EnvName, Argument], Field(max_length=MAX_ENV)] = {}  # noqa: RUF012 - as above
+    secrets: Annotated[dict[EnvName, Reference], Field(max_length=MAX_ENV)] = {}  # noqa: RUF012 - as above
+    source: terms.Source | None = None
+    start_limit: LengthMs | None = None
 
     @model_validator(mode="after")
-    def _ends_after_its_window(self) -> "Spec":
-        if self.timeout < 1_000:
-            raise ValueError("timeout: an attempt needs at least 1s; write for example timeout: 1h")
-        if self.resumable and self.min_runtime > self.timeout:
-            raise ValueError(
-                f"min_runtime {format_length(self.min_runtime)} is above timeout {format_length(self.timeout)}: "
-                "an attempt cannot be protected for longer than it may run"
-            )
-        if len(set(self.pools or ())) != len(self.pools or ()):
-            raise ValueError("pools: the same pool stands there twice; name each once")
+    def _hangs_together(self) -> "Spec":
+        told = next(chain(self._times_told(), self._lists_told(), self._env_told()), None)
+        if told is not None:
+            raise PydanticCustomError(_BETWEEN_FIELDS, "{way_out}", told._asdict())
         return self
 
+    def _times_told(self) -> Iterator["_Told"]:
+        """What is wrong between lengths."""
+        window, timeout = format_length(self.min_runtime), format_length(self.timeout)
+        if self.timeout < SECOND_MS:
+            yield _Told("timeout", timeout, "at least 1s", "an attempt needs at least 1s; write for example 1h")
+        if self.resumable and self.min_runtime > self.timeout:
+            way_out = "an attempt cannot be protected for longer than it may run: lower it, or raise the timeout"
+            yield _Told("min_runtime", window, f"the timeout, {timeout}", way_out)
+        if self.start_limit is not None and not SECOND_MS <= self.start_limit <= HOUR_MS:
+            yield _Told("start_limit", format_length(self.start_limit), "1s to 1h", "write a length from 1s to 1h")
 
-class Contract(_Strict):
+    def _lists_told(self) -> Iterator["_Told"]:
+        """What stands there twice, or not at all."""
+        pool = _twice(self.pools or ())
+        if pool:
+            yield _Told("pools", pool, "each pool once", "the same pool stands there twice; name each once")
+        job_id = _twice(after.job for after in self.after)
+        if job_id:
+            yield _Told("after", job_id, "each job once", "the same job stands there twice; name each once")
+        if self.array is not None and (self.array.parallel or 1) > self.array.count:
+            way_out = "leave it out to let all of them run"
+            yield _Told("array.parallel", str(self.array.parallel), f"the count, {self.array.count}", way_out)
+        if self.command is None and self.image is None:
+            yield _Told("command", "", "a command, or an image that has one", "write the command, or such an image")
+
+    def _env_told(self) -> Iterator["_Told"]:
+        """What the environment holds that it should not; what could be a secret is not repeated."""
+        for name in sorted(self.env.keys() | self.secrets.keys()):
+            if kind_of(name):
+                yield _Told("env", "", "no secrets", terms.secret_told(kind_of(name)))
+        for name in sorted(SECRET_NAMES & self.env.keys()):
+            if self.env[name]:
+                way_out = f"{name} holds a secret; name it under secrets, for example {name}: secret:NAME"
+                yield _Told(f"env.{name}", "", "no secrets", way_out)
+        for name in sorted(self.env.keys() & self.secrets.keys()):
+            yield _Told(f"secrets.{name}", "", "each name once", f"{name} stands under env too; write it once")
+
+
+class _Told(NamedTuple):
+    """A problem between fields: the one it is told at, below `spec`, and what a Problem says of it."""
+
+    field: str
+    value: str
+    limit: str
+    way_out: str
+
+
+_BETWEEN_FIELDS: Final = "between_fields"
+"""The type of pydantic's error that carries a `_Told`."""
+
+
+def _twice(names: Iterable[str]) -> str:
+    """The first that stands there twice, or nothing."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
+
+
+class Contract(Strict):
     """One job contract, `apiVersion: fairlease/v1`, `kind: Job`."""
 
     apiVersion: Literal["fairlease/v1"]  # noqa: N815 - the key is spelled as Kubernetes spells it
@@ -147,13 +204,20 @@ def read_contract(data: object) -> tuple[Contract | None, tuple[Problem, ...]]:
 
 
 def body(contract: Contract) -> dict[str, Any]:
-    """The canonical body: every field written out, lengths in integer milliseconds under `_ms` keys."""
+    """The canonical body: fields written out, lengths in integer milliseconds under `_ms` keys, sizes under `_mib`.
+
+    A field that the first release did not know is left out at its default, so that the digest of a
+    contract that does not use it never changed.
+    """
     plain = contract.model_dump(mode="json")
-    spec = plain["spec"]
-    for key in ("min_runtime", "timeout"):
-        spec[key + "_ms"] = spec.pop(key)
-    spec["checkpoint"] = {"grace_ms": spec["checkpoint"]["grace"]}
-    return plain
+    spec: dict[str, Any] = {}
+    for key, value in plain["spec"].items():
+        block = getattr(contract.spec, key)
+        written = terms.without_defaults(block) if isinstance(block, Strict) else value
+        if key in _FIRST or written not in (None, [], {}, _DEFAULTS[key]):
+            spec[key + terms.UNITS.get(key, "")] = written
+    spec["checkpoint"]["grace_ms"] = contract.spec.checkpoint.grace
+    return {**plain, "spec": spec}
 
 
 def scheduling_fields(contract: Contract) -> Request:
@@ -170,7 +234,35 @@ def scheduling_fields(contract: Contract) -> Request:
         on_timeout=spec.on_timeout,
         max_retries=spec.max_retries,
         lane=spec.lane or "",
+        checkpoint_interval_ms=spec.checkpoint.interval or 0,
+        cpu_per_host=spec.cpu_per_host or 0,
+        memory_per_host_mib=spec.memory_per_host or 0,
+        disk_per_host_mib=spec.disk_per_host or 0,
+        constraints=_constraints(spec.constraints),
+        start_limit_ms=spec.start_limit or 0,
+        after=tuple(job.After(job=after.job, when=after.when) for after in spec.after),
+        array=None if spec.array is None else job.Array(count=spec.array.count, parallel=spec.array.parallel or 0),
+        state_digest=_state_digest(spec.state),
+        evaluation=spec.evaluation or "",
     )
+
+
+def _constraints(asked: terms.Constraints | None) -> job.Constraints | None:
+    """What every host must be; None when nothing was asked."""
+    if asked is None or asked == terms.Constraints():
+        return None
+    return job.Constraints(
+        gpu_models=asked.gpu_model,
+        min_gpu_memory_mib=asked.min_gpu_memory or 0,
+        labels=dict(sorted(asked.labels.items())),
+        is_same_block=asked.same_block,
+    )
+
+
+def _state_digest(state: terms.State | None) -> str:
+    """One digest of all that a resumed run must match; empty when that is nothing."""
+    said = terms.without_defaults(state) if state is not None else {}
+    return digest(said) if said else ""
 
 
 def is_request_id(text: str) -> bool:
@@ -179,29 +271,62 @@ def is_request_id(text: str) -> bool:
 
 
 def _problem(error: dict[str, Any]) -> Problem:
-    """A pydantic error in the words of Problem: path, rule, value (shortened), limit and way out."""
+    """A pydantic error in the words of Problem: path, rule, value (shortened), limit and way out.
+
+    What looks like a secret is named by its kind and never repeated.
+    """
     path = ".".join(str(part) for part in error["loc"])
     context = error.get("ctx", {})
+    if error["type"] == _BETWEEN_FIELDS:
+        told = _Told(**context)
+        return Problem(
+            field=f"{path}.{told.field}",
+            rule=_rule_of(told.field.split(".")),
+            value=told.value,
+            limit=told.limit,
+            way_out=told.way_out,
+        )
     bounds = [f"{sign} {context[key]}" for key, sign in _BOUNDS.items() if key in context]
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         message = "unknown key: remove it, or look its name up in the contract reference"
     elif error["type"] == "missing":
         message = "required: write it"
-    keys = [str(part) for part in error["loc"]]
-    if not keys[1:] and error["type"] == "value_error":
-        keys += re.findall(r"^[a-z_]+", message)
-    rule = next((_RULES[key] for key in reversed(keys) if key in _RULES), "1.1-1.17")
+    elif error["type"] == "string_pattern_mismatch":
+        bounds, message = [], _PATTERNS_SAY.get(str(context.get("pattern")), message)
+    secret = kind_of(str(error.get("input"))) or kind_of(path)
     return Problem(
-        field=_harmless(path, 200),
-        rule=rule,
-        value=_shown(error.get("input")) if error["type"] not in ("missing", "value_error") else "",
+        field=_harmless(path, 200) if not kind_of(path) else "spec",
+        rule="1.13" if secret else _rule_of(str(part) for part in error["loc"]),
+        value=_shown(error.get("input")) if not secret and error["type"] not in ("missing", "value_error") else "",
         limit=", ".join(bounds)[:200],
-        way_out=message[:300],
+        way_out=terms.secret_told(secret) if secret else message[:300],
     )
 
 
+def _rule_of(keys: Iterable[str]) -> str:
+    """The rule of the outermost of these keys that has one."""
+    return next((_RULES[key] for key in keys if key in _RULES), "1.1-1.17")
+
+
 _BOUNDS: Final = {"ge": ">=", "le": "<=", "min_length": "at least", "max_length": "at most", "expected": "one of"}
+_PATTERNS_SAY: Final = {
+    _IMAGE: "write an image as registry/name:tag, better with @sha256: and its digest",
+    _REFERENCE: "write the name of a secret, for example secret:wandb-key",
+    terms.LABEL_PATTERN: "write 1 to 63 of a-z 0-9 . _ / - and begin and end with a letter or a digit",
+    JOB_PATTERN: "write a job's id: job- and 20 letters and digits",
+}
+"""What is told instead of a regular expression."""
+
+_FIRST: Final = frozenset(
+    (
+        *("budget", "hosts", "gpus_per_host", "pools", "min_runtime", "timeout", "on_timeout", "resumable"),
+        *("checkpoint", "max_retries", "lane", "env"),
+    )
+)
+"""Fields of the first release, and always in the body."""
+
+_DEFAULTS: Final = {name: field.default for name, field in Spec.model_fields.items()}
 
 
 def _shown(value: object) -> str:
@@ -215,5 +340,5 @@ def _shown(value: object) -> str:
 
 def _harmless(text: str, limit: int) -> str:
     """What somebody wrote, fit for the log and a terminal: normal form C, no control characters, cut."""
-    shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", unicodedata.normalize("NFC", text)[:limit])
+    shown = CONTROL.sub("\N{REPLACEMENT CHARACTER}", unicodedata.normalize("NFC", text)[:limit])
     return shown.encode("utf-8", "replace").decode()

@@ -109,10 +109,15 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CyclePlaced(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cycle-placed"):
-    """Placement is done with this cycle. `is_cut` when grants stopped at the record's bound."""
+    """Placement is done with this cycle. `is_cut` when grants stopped at the record's bound.
+
+    `claims` may evict now; `blocked` are the best picks of each pool that may evict nobody yet, in rank
+    order: those that a promise may be made to.
+    """
 
     cycle: int
     claims: tuple[Claim, ...] = ()
+    blocked: tuple[Claim, ...] = ()
     is_cut: bool = False
 
 
@@ -140,6 +145,42 @@ class ReservationEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     job: JobId
     why: str
+
+
+class PromiseMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="promise-made"):
+    """These hosts will be free for `job` in `start_in_ms` from this record's log time (decisions.md 6.2).
+
+    `latest_in_ms` is the latest end there (window, exemption, time-out or stop under way) that proves
+    it; evictions are ordered `grace_ms` + stop margin before the start. The licence is kept till then.
+    """
+
+    job: JobId
+    pool: PoolId
+    hosts: tuple[HostId, ...]
+    start_in_ms: int
+    latest_in_ms: int
+    grace_ms: int
+    licence: Licence
+
+
+class PromiseEnd(StrEnum):
+    """Why a promise is over without its use. All but `earlier` void it, by an event that `cause` names."""
+
+    EARLIER = "earlier"
+    CLAIM_LEFT = "claim-left"
+    HOST_HELD = "host-held"
+    POLICY_CHANGED = "policy-changed"
+    TREE_CHANGED = "tree-changed"
+    OUTAGE = "outage"
+    BROKEN = "broken"
+
+
+class PromiseEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="promise-ended"):
+    """The promise was replaced by an earlier one, or voided by the event at `cause`. A grant uses it up by itself."""
+
+    job: JobId
+    why: PromiseEnd
+    cause: str = ""
 
 
 class CycleClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="cycle-closed"):

@@ -70,13 +70,17 @@ Said = (
     | Unreadable
     | TimerFired
     | commands.CancelJob
+    | commands.HoldJob
+    | commands.ReleaseJob
     | commands.ChangeBudget
+    | commands.ChangeMember
     | commands.ChangePolicy
     | commands.CordonHost
     | commands.ReturnHost
     | reports.HostUp
     | reports.RunStarted
     | reports.RunGone
+    | reports.CheckpointDone
 )
 
 Event = (
@@ -86,15 +90,20 @@ Event = (
     | job.MessageRefused
     | job.AttemptStarted
     | job.AttemptEnding
+    | job.CheckpointConfirmed
     | job.PartGone
     | job.AttemptEnded
     | job.JobRequeued
     | job.JobReleased
+    | job.JobUnblocked
+    | job.JobHeld
+    | job.JobHoldCleared
     | job.JobSucceeded
     | job.JobFailed
     | job.JobCancelled
     | job.JobTimedOut
     | budget.BudgetChanged
+    | budget.BudgetMemberChanged
     | budget.AttemptCharged
     | policy.PolicyChanged
     | host.HostRegistered
@@ -106,6 +115,8 @@ Event = (
     | cycle.EvictionOrdered
     | cycle.ReservationMade
     | cycle.ReservationEnded
+    | cycle.PromiseMade
+    | cycle.PromiseEnded
     | cycle.CycleClosed
     | cycle.CycleAbandoned
     | reasons.ReasonBegan

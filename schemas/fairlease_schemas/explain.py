@@ -95,7 +95,10 @@ class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the queue. `rank` counts waiting jobs in the order they would be tried, from 1."""
+    """One line of the queue. `rank` counts waiting jobs in the order they would be tried, from 1.
+
+    `start_by_ms` is when it will have started at the latest if nothing comes before it; kept to when `is_promised`.
+    """
 
     job: str
     account: str
@@ -107,15 +110,21 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
     rank: int | None
     reason: str
+    start_by_ms: int | None = None
+    is_promised: bool = False
 
 
 class QueueView(View, frozen=True, kw_only=True, tag_field="kind", tag="Queue"):
-    """Running jobs first, then waiting ones by rank. `waiting` and `running` count all, `rows` may be cut."""
+    """Running jobs first, then waiting ones by rank, then those that do not compete.
+
+    `waiting`, `running` and `parked` (in backoff, held, or waiting on for other jobs) count all, `rows` may be cut.
+    """
 
     waiting: int
     running: int
     rows: tuple[QueueRow, ...]
     as_of: AsOf
+    parked: int = 0
 
 
 class WhyReason(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +162,60 @@ class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
     reasons: tuple[WhyReason, ...]
     counterfactuals: tuple[Counterfactual, ...]
     text: WhyText
+
+
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One waiting job in the order of being tried: its partition, its leaf's standing, and what it may evict.
+
+    `path` is the leaf and its ancestors with their standings in permille, leaf first.
+    """
+
+    rank: int
+    job: str
+    budget: str
+    pool: str
+    partition: str
+    licence: str
+    gpus: int
+    min_runtime_ms: int
+    path: tuple[tuple[str, int], ...]
+    reason: str
+
+
+class RankView(View, frozen=True, kw_only=True, tag_field="kind", tag="Rank"):
+    """Who is next, and by which numbers: as a cycle at this position would try them if each before were granted."""
+
+    rows: tuple[RankRow, ...]
+    as_of: AsOf
+
+
+class PlannedEviction(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that would be told to leave, and the GPU-time that would be lost."""
+
+    attempt: str
+    budget: str
+    lost_gpu_ms: int
+
+
+class PlanView(View, frozen=True, kw_only=True, tag_field="kind", tag="Plan"):
+    """What would happen to this contract now, if it were the next to be tried.
+
+    `when` is `now`, `after-evictions`, `promised` (could be promised), `later` (no time can be named) or
+    `refused`. `lost_gpu_ms` is what its evictions would cost others, and its own budget at least (2.6).
+    """
+
+    when: str
+    pool: str = ""
+    start_by_ms: int | None = None
+    hosts: tuple[str, ...] = ()
+    evictions: tuple[PlannedEviction, ...] = ()
+    lost_gpu_ms: int = 0
+    code: str = ""
+    evidence: dict[str, Any] = {}
+    problems: tuple[Problem, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    text: WhyText
+    as_of: AsOf
 
 
 class ShareRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,4 +290,17 @@ class Health(View, frozen=True, kw_only=True, tag_field="kind", tag="Health"):
     fold_version: str
 
 
-Reply = CommandAnswer | FeedEvent | JobView | QueueView | Why | SharesView | HostsView | PolicyView | Trouble | Health
+Reply = (
+    CommandAnswer
+    | FeedEvent
+    | JobView
+    | QueueView
+    | Why
+    | RankView
+    | PlanView
+    | SharesView
+    | HostsView
+    | PolicyView
+    | Trouble
+    | Health
+)

@@ -2,8 +2,7 @@
 
 `python -m fairlease_schemas.generate` writes `schemas/json/`, `docs/events.md` and `docs/contract.md`;
 with `--check` it writes nothing and exits 1, naming each file that is not what the code says. The
-surprising choice: no example is printed as it stands here. Each is decoded into its type and written
-canonically from there, so that a page cannot show what the code would refuse.
+examples on the pages are those of example.py.
 """
 
 import argparse
@@ -11,17 +10,32 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec import inspect
 
-from fairlease_schemas import codec, commands, envelope, explain, orders, reports
+from fairlease_schemas import codec, commands, explain, orders, reports
 from fairlease_schemas.contract import Contract, Spec, body, read_contract, scheduling_fields
 from fairlease_schemas.envelope import Event, Record, Said
-from fairlease_schemas.ids import NAME_PATTERN, attempt_id, job_id
+from fairlease_schemas.example import (
+    CONTRACT,
+    DEBUG,
+    IDLE,
+    REFUSED,
+    SWEEP,
+    TRAINING,
+    WHOLE,
+    Entry,
+    contract_of,
+    entries,
+    example_record,
+    tag_of,
+)
+from fairlease_schemas.ids import NAME_PATTERN
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.subjects import SCOPES, Subjects
+from fairlease_schemas.subjects import SCOPES
+from fairlease_schemas.terms import LENGTH_PATTERN, MEMORY_PATTERN
 from fairlease_schemas.units import format_length
 
 COMMAND: Final = "python -m fairlease_schemas.generate"
@@ -29,172 +43,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 REPLAYS: Final = "Replaying this log reproduces the state."
 _NOTE: Final = f"<!-- Written by `{COMMAND}` (`make docs`); edits are lost. -->\n"
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
-_LENGTH_SCHEMA: Final[dict[str, Any]] = {"type": "string", "pattern": "^([0-9]{1,12}(ms|s|m|h|d))+$"}
-
-# --- examples ------------------------------------------------------------------------------------------
-
-
-def job_of(spec: str, name: str = "") -> dict[str, Any]:
-    """A contract as people write it, with this spec in JSON."""
-    named = {"metadata": {"name": name}} if name else {}
-    return {"apiVersion": "fairlease/v1", "kind": "Job", **named, "spec": json.loads(spec)}
-
-
-def contract_of(data: dict[str, Any]) -> Contract:
-    """An example as a contract; an assertion fails when it is none."""
-    contract, problems = read_contract(data)
-    assert contract is not None, problems
-    return contract
-
-
-TRAINING: Final = job_of(
-    """{"budget": "vision", "hosts": 2, "gpus_per_host": 8, "pools": ["h100"], "min_runtime": "2h", "timeout": "24h",
-    "on_timeout": "requeue", "checkpoint": {"grace": "2m"}, "max_retries": 3,
-    "command": ["python", "train.py", "--config", "7b.toml"], "env": {"NCCL_DEBUG": "WARN"}}""",
-    name="pretrain-7b",
-)
-IDLE: Final = job_of(
-    """{"budget": "vision", "min_runtime": "0s", "timeout": "6h", "command": ["python", "sweep.py"]}"""
-)
-DEBUG: Final = job_of(
-    """{"budget": "speech", "min_runtime": "10m", "timeout": "30m", "lane": "debug", "command": ["pytest", "-x"]}"""
-)
-WHOLE: Final = job_of(
-    """{"budget": "speech", "min_runtime": "3h", "timeout": "3h", "resumable": false, "command": ["./evaluate.sh"]}"""
-)
-REFUSED: Final = job_of(
-    """{"budget": "vision", "hosts": 0, "gpus": 8, "min_runtime": "30", "command": ["python", "train.py"]}"""
-)
-_JOB: Final = job_id("ann", "vision", "pretrain-7b-1")
-_CONTRACT: Final = contract_of(TRAINING)
-SAMPLES: Final[dict[str, Any]] = {
-    "job": _JOB,
-    "claim": _JOB,
-    "attempt": attempt_id(_JOB, 1),
-    "digest": codec.digest(body(_CONTRACT)),
-    "request": msgspec.to_builtins(scheduling_fields(_CONTRACT)),
-    "policy": msgspec.to_builtins(Policy(lookback_ms=259_200_000)),
-    "stream": Subjects("lab").inbox_stream("ann"),
-    "sha256": "ab" * 32,
-    **json.loads("""{
-    "account": "ann", "author": "lead", "owner": "carol", "budget": "vision", "request_id": "pretrain-7b-1",
-    "host": "host-1", "hosts": ["host-1", "host-2"], "pool": "h100", "incarnation": "boot-8c1f", "kind": "cordon",
-    "subject": "vision/h100/2x8/7200000ms", "code": "capacity", "licence": "under-share", "end": "failed",
-    "why": "expired", "missing": "cycle-closed", "name": "short-lookback", "verb": "cancel-job", "seq": 4, "size": 9,
-    "error": "JSON is malformed: invalid character (byte 0)", "weight": 3, "cycle": 7, "number": 1,
-    "for_ms": 120000, "grace_ms": 120000, "window_ms": 7200000, "held_gpu_ms": 57600000, "charged_gpu_ms": 57600000,
-    "lost_gpu_ms": 5400000,
-    "parts": [{"host": "host-1", "gpus": [0,1,2,3,4,5,6,7]}, {"host": "host-2", "gpus": [0,1,2,3,4,5,6,7]}],
-    "inventory": {"pool": "h100", "gpus": ["GPU-5f1c0e8a-0001", "GPU-5f1c0e8a-0002"], "model": "NVIDIA H100 80GB HBM3",
-        "memory_mib": 81559, "cpu_cores": 96, "host_memory_mib": 1048576, "block": "block-01/rack-03"},
-    "evidence": {"pool": "h100", "needed_gpus": 16, "needed_hosts": 2, "free_gpus": 8, "whole_free_hosts": 1,
-        "largest_hole_gpus": 8},
-    "problems": [{"field": "spec.min_runtime", "rule": "1.4", "value": "10h", "limit": "15m to 8h for 16 GPUs",
-        "way_out": "0s makes it idle work: free, and preemptible at once"}]
-    }"""),
-}
-"""What a required field holds in an example, by its name."""
-SHOWN: Final[dict[str, dict[str, Any]]] = json.loads("""{
-    "command-refused": {"problems": [{"field": "job", "rule": "1.1", "value": "job-none", "way_out": "see the queue"}]},
-    "attempt-ending": {"end": "cancelled"}, "part-gone": {"exit_code": 1}, "attempt-ended": {"exit_code": 1},
-    "job-requeued": {"backoff_ms": 30000, "counts_as_retry": true}, "job-failed": {"exit_code": 1},
-    "budget-changed": {"parent": "research", "reason": "the new cluster"}, "host-held": {"reason": "noisy fan"},
-    "cycle-ranked": {"classes": 1, "pools": [{"pool": "h100", "schedulable_gpus": 32,
-        "nodes": [{"budget": "speech", "weight": 1, "entitled_gpu_ms": 691200000, "used_gpu_ms": 86400000},
-            {"budget": "vision", "weight": 3, "entitled_gpu_ms": 2073600000, "promised_gpu_ms": 115200000}],
-        "leaves": [{"key": "vision/h100/2x8/7200000ms", "budget": "vision", "hosts": 2, "gpus_per_host": 8,
-            "min_runtime_ms": 7200000, "count": 3}]}]},
-    "cycle-placed": {"claims": [{"job": "job-edi5652ruja532szcibj", "pool": "h100", "licence": "under-share",
-        "key": "vision/h100/2x8/7200000ms"}]},
-    "eviction-ordered": {"attempt": "job-wq3vmbwq2vplyxhtr4aa-a2", "grace_ms": 30000}
-}""")
-"""What an example shows besides the required fields, or in place of their samples, by tag."""
-CATALOGUE: Final = """
-# A job's life
-job-admitted | admission | the job exists and waits; its place in line is this event's address
-job-refused | admission | nothing changes but the inbox cursor; the request id stays free
-command-refused | admission ledger health | nothing changes but the cursor of that stream
-message-refused | admission ledger health | nothing changes but the cursor of that stream
-attempt-started | admission | one more host of the attempt runs; when all do, the job is `running`
-attempt-ending | admission | the job is `stopping`, and so say its hosts' orders; the first ask's grace stands
-part-gone | admission | this host's part is gone; the attempt holds its GPUs until every part is
-attempt-ended | admission | the attempt is over, its GPUs are free, and its charge is owed
-job-requeued | admission | the job waits at its old place; with a backoff, not before `job-released`
-job-released | admission | the job waits at its old place
-job-succeeded | admission | the job is over: `succeeded`
-job-failed | admission | the job is over: `failed`
-job-cancelled | admission | the job is over: `cancelled`
-job-timed-out | admission | the job is over: `timed-out`
-# Budgets and policy
-budget-changed | ledger | a new piece of the tree begins at this log time; older ones stay for the lookback
-attempt-charged | ledger | the attempt's charge is no longer owed
-policy-changed | ledger | every later decision follows this policy and names it
-# Hosts
-host-registered | health | the host and its GPUs are known under these facts; its holds stay
-host-held | health | the host takes no new work; what runs there goes on
-host-hold-cleared | health | this hold is gone; the host takes new work once no hold is left
-# The cycle
-cycle-ranked | ranker | the cycle is open and awaits placement, which walks exactly these numbers
-gang-granted | placement | the GPUs are held; window and time-out run from here (never ordered if the job is over)
-cycle-placed | placement | the cycle awaits preemption
-eviction-ordered | preemption | the attempt is `stopping` for that claim, and so say its hosts' orders
-reservation-made | preemption | nobody else is placed there until the grant, the end of the time, or of the wait
-reservation-ended | preemption | the hosts are open again
-cycle-closed | preemption | the cycle is over
-cycle-abandoned | ranker | the cycle is over; the grants it wrote stand
-# Reasons
-reason-began | placement admission | the reason is in force; it replaces that service's one before
-reason-ended | placement admission | the subject has no reason by this service
-"""
-"""Every event under its heading: tag, who writes it, and what the fold makes of it."""
-
-
-class Entry(NamedTuple):
-    """An event in the catalogue."""
-
-    section: str
-    cls: type[Any]
-    by: tuple[str, ...]
-    fold: str
-    example: Event
-
-
-def entries() -> list[Entry]:
-    """The catalogue, in its order; an assertion fails for an event that is missing, or a field without a sample."""
-    classes = {tag_of(cls): cls for cls in get_args(Event)}
-    found, section = [], ""
-    for line in CATALOGUE.strip().splitlines():
-        if line.startswith("# "):
-            section = line[2:]
-            continue
-        tag, services, fold = line.split(" | ")
-        values = {"type": tag, **SHOWN.get(tag, {})}
-        for field in msgspec.structs.fields(classes[tag]):
-            if field.required and field.name not in values:
-                assert field.name in SAMPLES, f"{tag}.{field.name}: add an example value to SAMPLES"
-                values[field.name] = SAMPLES[field.name]
-        example: Event = msgspec.convert(values, type=Event)
-        found.append(Entry(section, classes[tag], tuple(services.split()), fold + ".", example))
-    assert {entry.cls for entry in found} == set(classes.values()), "CATALOGUE misses an event"
-    return found
-
-
-def tag_of(cls: type[Any]) -> str:
-    """The tag on the wire; empty for a value that has none."""
-    return str(cls.__struct_config__.tag or "")
-
-
-def example_record() -> bytes:
-    """One whole record: an admission that answers a submission."""
-    said = {"type": "submitted", **{key: SAMPLES[key] for key in ("budget", "request_id", "digest", "request")}}
-    answer = {"stream": SAMPLES["stream"], "seq": 4, "time_ms": 1_764_403_200_125, "who": "ann", "said": said}
-    record = {"v": envelope.RECORD_VERSION, "at_ms": answer["time_ms"], "by": "admission", "policy": "default"}
-    record |= {"epoch": 1, "basis": 41, "causes": [(1, 1, 0)], "answers": [answer]}
-    record["events"] = [msgspec.to_builtins(entries()[0].example)]
-    data = codec.sealed(msgspec.convert(record, type=Record))[1]
-    assert codec.sealed(codec.read_record(data))[1] == data
-    return data
-
 
 # --- JSON Schemas ------------------------------------------------------------------------------------
 
@@ -212,19 +60,14 @@ def _family(title: str, types: Sequence[Any], *, is_named_by_subject: bool = Fal
 
 
 def contract_schema() -> dict[str, Any]:
-    """The contract as people write it: lengths are text with units, names and lengths carry their patterns."""
+    """The contract as people write it: lengths and sizes are text with units, names carry their patterns."""
     schema = Contract.model_json_schema()
-    spec = schema["$defs"]["Spec"]["properties"]
     grace = schema["$defs"]["Checkpoint"]["properties"]["grace"]
-    for length in (spec["min_runtime"], spec["timeout"], grace):
-        for key in ("ge", "le"):
-            del length[key]
-        length.update(_LENGTH_SCHEMA)
     grace["default"] = format_length(grace["default"])
-    spec["checkpoint"]["default"] = {"grace": grace["default"]}
-    for name in (spec["budget"], spec["pools"]["anyOf"][0]["items"]):
-        name["pattern"] = NAME_PATTERN
-    spec["env"]["additionalProperties"] = False
+    schema["$defs"]["Spec"]["properties"]["checkpoint"]["default"] = {"grace": grace["default"]}
+    for name in ("env", "secrets", "labels"):
+        schema["$defs"]["Spec"]["properties"][name]["additionalProperties"] = False
+    schema["$defs"]["Constraints"]["properties"]["labels"]["additionalProperties"] = False
     return {"$schema": _DRAFT, **_untitled(schema)}
 
 
@@ -286,6 +129,8 @@ def _type_name(kind: inspect.Type) -> str:
             return f"`{tag}`" if tag else f"[{cls.__name__}](#{cls.__name__.lower()})"
         case inspect.VarTupleType(item_type=item):
             return f"list of {_type_name(item)}"
+        case inspect.DictType(value_type=value):
+            return f"{_type_name(value)} by name"
         case inspect.UnionType(types=types) if len(types) > 8:
             return "any of these"
         case inspect.UnionType(types=types):
@@ -402,20 +247,56 @@ its scheduling fields and the digest of its body; of a message that nobody can r
 
 
 TERMS: Final = {
-    "budget": ("1.1", "The leaf of the budget tree that is charged."),
+    "budget": ("1.1", "The leaf of the budget tree that is charged; the submitter is a member of it, or of one above."),
     "hosts": ("1.2", "Hosts of the gang, granted together or not at all; more than one means whole hosts."),
     "gpus_per_host": ("1.2", "GPUs on each host; in a gang of several hosts, all that each has."),
+    "cpu_per_host": ("1.2", "Cores on each host. Without it the GPUs' proportional part, as for memory and disk."),
+    "memory_per_host": ("1.2", "Memory on each host."),
+    "disk_per_host": ("1.2", "Disk on each host."),
     "pools": ("1.3", "Pools that will do, each once; without it every pool that could take the gang."),
+    "constraints": ("1.3", "What every host must be; what no registered hosts could meet when empty is refused."),
+    "constraints.gpu_model": ("1.3", "One of these, by whole words: `H100` takes `NVIDIA H100 80GB HBM3`."),
+    "constraints.min_gpu_memory": ("1.3", "Memory of one GPU."),
+    "constraints.labels": ("1.3", "Labels that the host has, with these values."),
+    "constraints.same_block": ("1.3", "All hosts of the gang in one topology block."),
     "min_runtime": ("1.4", "The window: counted from the grant, nobody may preempt inside it. `0s` is idle work."),
     "timeout": ("1.5", "Wall limit of one attempt, counted from its grant; at least `1s`."),
     "on_timeout": ("1.5", "What the wall limit does to the job: `fail` ends it, `requeue` lets it wait again."),
     "resumable": ("1.6", "Whether an attempt can go on from a checkpoint. If not, its window is its timeout."),
-    "checkpoint": ("1.7", "How an attempt saves itself when it is asked to stop."),
+    "checkpoint": ("1.7", "How an attempt saves itself, also when it is asked to stop."),
     "checkpoint.grace": ("1.7", "Time between the notice and the kill."),
-    "max_retries": ("1.8", "Further attempts after the job's own failures; a preemption does not count."),
+    "checkpoint.uri": ("1.7", "Where: `s3://`, `gs://`, `az://` or `store:NAME/PATH`; no user, password or `..`."),
+    "checkpoint.interval": ("1.7", "How often it saves itself, at least `1s`: evictions may wait for it."),
+    "checkpoint.signal": ("1.7", "What tells it to save itself; `none` leaves it to the notice file."),
+    "max_retries": (
+        "1.8",
+        "Further attempts after the job's own failures; preemptions, faults and drains never count.",
+    ),
+    "state": ("1.9", "What a resumed run must match; the body keeps it, the log its digest."),
+    "state.commit": ("1.9", "Code."),
+    "state.data": ("1.9", "Fingerprint of the data."),
+    "state.model": ("1.9", "Version of the model."),
+    "state.runtime": ("1.9", "Image or runtime."),
+    "state.world_size": ("1.9", "Ranks."),
+    "state.rng": ("1.9", "State or seed of random numbers."),
     "lane": ("1.10", "`debug` asks for the debug lane."),
-    "command": ("1.13", "The argument vector; no shell reads it."),
-    "env": ("1.13", "Environment variables of the command."),
+    "array": ("1.11", "Like jobs, each a job of its own with an index from 0; admitted whole, in one record."),
+    "array.count": ("1.11", "How many."),
+    "array.parallel": ("1.11", "How many of them compete or run at a time; without it all."),
+    "after": ("1.11", "Jobs or arrays that must be over before this one competes."),
+    "after.job": ("1.11", "Which: its id."),
+    "after.when": ("1.11", "`ok`: it must have succeeded, or this job is cancelled; `any`: however it ended."),
+    "evaluation": ("1.12", "The evaluation that the job belongs to, for its cost."),
+    "labels": ("1.12", "For people and their programs; kept in the body."),
+    "command": ("1.13", "The argument vector; no shell reads it. Required unless there is an image."),
+    "image": ("1.13", "A container image, better with its digest."),
+    "env": ("1.13", "Environment variables. A value or argument that looks like a key or token is refused."),
+    "secrets": ("1.13", "Environment variables that hold a secret: its name, `secret:NAME`, never itself."),
+    "source": ("1.13", "The code that runs: `repo` and `commit`, or `bundle`."),
+    "source.repo": ("1.13", "A repository, `https://`, `ssh://` or `git@`, without a password."),
+    "source.commit": ("1.13", "The whole id of the commit."),
+    "source.bundle": ("1.13", "A bundle by its digest, `sha256:` and 64 digits."),
+    "start_limit": ("1.15", "How long the gang may take to start, `1s` to `1h`; without it what the policy says."),
 }
 """Every field of a spec: its rule and its meaning."""
 
@@ -428,31 +309,34 @@ def _bounds(schema: dict[str, Any]) -> str:
         return _bounds(schema["anyOf"][0])
     if "enum" in schema or "const" in schema:
         return "one of " + ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
-    if schema.get("pattern") == _LENGTH_SCHEMA["pattern"]:
-        return "length"
     match schema["type"]:
         case "integer":
             return f"integer, {schema['minimum']} to {schema['maximum']}"
         case "boolean":
             return "`true` or `false`"
         case "array":
-            return f"list of {schema['minItems']} to {schema['maxItems']}, each {_bounds(schema['items'])}"
+            return f"list of {schema.get('minItems', 0)} to {schema['maxItems']}, each {_bounds(schema['items'])}"
         case "object":
             return f"up to {schema['maxProperties']} of name: {_bounds(*schema['patternProperties'].values())}"
         case _:
-            return "name" if schema.get("pattern") == NAME_PATTERN else f"text, up to {schema['maxLength']} characters"
+            named = {LENGTH_PATTERN: "length", MEMORY_PATTERN: "size", NAME_PATTERN: "name"}.get(
+                str(schema.get("pattern"))
+            )
+            limit = f", up to {schema['maxLength']} characters" if "maxLength" in schema else ""
+            return named or f"text{limit}"
 
 
 def _term_rows() -> list[str]:
     schema = contract_schema()
-    spec, required = schema["$defs"]["Spec"]["properties"], schema["$defs"]["Spec"]["required"]
+    blocks = {"": schema["$defs"]["Spec"], **{name.lower(): block for name, block in schema["$defs"].items()}}
     assert {name for name in TERMS if "." not in name} == set(Spec.model_fields)
     rows = ["| field of `spec` | rule | value | default | meaning |", "|---|---|---|---|---|"]
     for name, (rule, says) in TERMS.items():
         parent, _, leaf = name.rpartition(".")
-        field = schema["$defs"][parent.capitalize()]["properties"][leaf] if parent else spec[name]
-        default = "required" if name in required else f"`{json.dumps(field['default'])}`"
-        if field.get("default", "") is None:
+        block = blocks[parent]
+        field = block["properties"][leaf]
+        default = "required" if leaf in block.get("required", ()) else f"`{json.dumps(field.get('default'))}`"
+        if default == "`null`":
             default = "none"
         rows.append(f"| `{name}` | {rule} | {_bounds(field)} | {default} | {says} |")
     return [*rows, ""]
@@ -470,6 +354,7 @@ def _policy_rows() -> list[str]:
     cap, window = format_length(policy.non_resumable_cap_ms), format_length(policy.debug_max_window_ms)
     rows.append(f"| `timeout` when not resumable | 1.6 | up to `{cap}` |")
     rows.append(f"| `checkpoint.grace` | 1.7 | a longer one counts as `{format_length(policy.grace_cap_ms)}` |")
+    rows.append(f"| `start_limit`, when not written | 1.15 | `{format_length(policy.start_limit_ms)}` |")
     rows.append(f"| GPUs in the debug lane | 3.1 | up to {policy.debug_max_gpus} |")
     rows.append(f"| `min_runtime` in the debug lane | 3.1 | above `0s`, up to `{window}` |")
     rows.append(f"| `timeout` in the debug lane | 3.1 | up to `{format_length(policy.debug_max_timeout_ms)}` |")
@@ -505,12 +390,13 @@ def contract_page() -> str:
     lines += _example(
         "Not resumable", "Cannot be time-sliced: its window is its whole timeout, which is capped.", WHOLE
     )
+    lines += _example("An array", "With nearly everything a contract can say.", SWEEP)
     lines += ["## When it is no contract", "", _PROBLEMS_SAY, *_fenced("yaml", *as_yaml(REFUSED))]
     lines += _fenced("json", *(codec.canonical(problem).decode() for problem in problems))
-    lines += ["## Body and digest", "", _BODY_SAYS, *_fenced("json", codec.canonical(body(_CONTRACT)).decode())]
-    lines += [f"Its digest is `{codec.digest(body(_CONTRACT))}`.", ""]
+    lines += ["## Body and digest", "", _BODY_SAYS, *_fenced("json", codec.canonical(body(CONTRACT)).decode())]
+    lines += [f"Its digest is `{codec.digest(body(CONTRACT))}`.", ""]
     lines += ["What a decision reads of it is a [Request](events.md#request):", ""]
-    lines += [*_fenced("json", codec.canonical(scheduling_fields(_CONTRACT)).decode()), _ABSENT]
+    lines += [*_fenced("json", codec.canonical(scheduling_fields(CONTRACT)).decode()), _ABSENT]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -525,29 +411,33 @@ to 128 characters, default `job`); its id is computed from account, budget and r
 """
 _VALUES_SAY: Final = """\
 A **length** is whole numbers with units, the largest first, each at most once: `ms`, `s`, `m`, `h`, `d`, as in `90s`,
-`1h30m`, `7d`; at most 366 days. A number without a unit is refused, because somebody would guess. A **name** is 1 to 63
+`1h30m`, `7d`; at most 366 days. A **size** is a whole number of `Mi`, `Gi` or `Ti`, as in `64Gi`. A number without a
+unit is refused, because somebody would guess. A **name** is 1 to 63
 of `a-z`, `0-9` and `-`, without `-` at its ends. **Text** has no control, bidirectional or invisible characters and is
 kept in Unicode normal form C. The name of an environment variable is a letter or `_`, then letters, digits and `_`.
 """
 _CELL_SAYS: Final = """\
 Whether a contract is well formed is known to whoever reads it; the rest needs the cell, and admission judges it. The
-budget must be a leaf of the tree (1.1); each pool must be one of the cell's, and the registered hosts of one of them
-must be able to take the gang when empty (1.3); idle work must be resumable (1.6). The numbers are those of the policy
-in force, which `fairlease policy show` prints.
+budget must be a leaf of the tree that the submitter is a member of (1.1); each pool must be one of the cell's, and the
+registered hosts of one of them must be able to take the gang when empty, with all that it asks of them (1.2, 1.3); idle
+work must be resumable (1.6); the jobs it waits for must exist (1.11). The numbers are those of the policy in force,
+which `fairlease policy show` prints.
 """
 _PROBLEMS_SAY: Final = """\
 Nothing was submitted, `fairlease submit` names each problem with its line and column and exits with 65. A contract that
 reaches the inbox all the same is answered by [job-refused](events.md#job-refused) with the same problems.
 """
 _BODY_SAYS: Final = """\
-The body is the contract with every field written out and lengths in milliseconds, as canonical JSON. The log holds its
-SHA-256 and the scheduling fields; the body itself, command and environment included, is kept beside the log.
+The body is the contract with its defaults written out, lengths in milliseconds and sizes in mebibytes, as canonical
+JSON; a field that came after the first release is left out at its default, so that digests do not change with releases.
+The log holds its SHA-256 and the scheduling fields; the body itself, command, environment and labels included, is kept
+beside the log.
 """
 _ABSENT: Final = """\
 ## Not in this release
 
-Constraints on hosts, CPU, memory and disk; a checkpoint's place, interval and signal; the state that a resumed run must
-match; job arrays and dependencies; evaluations and labels; container images; secrets by reference; interactive jobs.
+Carried and not yet acted on: the state that a resumed run must match, the signal, `start_limit`. Refused by this
+release's agent, which starts plain processes: images, secrets, source. To come: interactive jobs.
 Out of scope altogether: services without end, advance reservations by people, slices of a GPU, deadlines.
 """
 

@@ -9,7 +9,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a host is, as its agent reports it. GPU k of the host is `gpus[k]`.
 
     `block` is the topology label, outermost first, parts joined by `/`. `is_simulated` marks
-    devices that do not exist; it is shown wherever the host is.
+    devices that do not exist; it is shown wherever the host is. `memory_mib` is that of one GPU, `disk_mib`
+    what jobs may fill, 0 when nobody said; `labels` are what contracts may ask for (1.3).
     """
 
     pool: PoolId
@@ -20,6 +21,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host_memory_mib: int
     block: str = ""
     is_simulated: bool = False
+    disk_mib: int = 0
+    labels: dict[str, str] = {}
 
 
 class HostRegistered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="host-registered"):

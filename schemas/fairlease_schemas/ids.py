@@ -22,6 +22,9 @@ GpuUuid = str
 NAME_PATTERN: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 """Ids people choose (budgets, hosts, pools, accounts): 1 to 63 of `a-z 0-9 -`, no dash at the ends."""
 
+JOB_PATTERN: Final = r"^job-[a-z2-7]{20}$"
+"""What `job_id` makes."""
+
 REQUEST_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@/+=-]{0,127}$"
 """Request ids come from outside (pipelines, hashes, URLs): 1 to 128 printable ASCII, no spaces."""
 

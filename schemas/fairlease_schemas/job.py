@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, PoolId
+from fairlease_schemas.reasons import Reason
 
 
 class End(StrEnum):
@@ -20,11 +21,43 @@ class End(StrEnum):
     LOST = "lost"
 
 
+class Constraints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What every host of the gang must be (1.3); a field at its default rules nothing out.
+
+    `gpu_models` is any of these, `labels` are equal on the host, `is_same_block` keeps the gang in one block.
+    """
+
+    gpu_models: tuple[str, ...] = ()
+    min_gpu_memory_mib: int = 0
+    labels: dict[str, str] = {}
+    is_same_block: bool = False
+
+
+class After(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that must be over first (1.11): `when` is `ok` (it must have succeeded) or `any`."""
+
+    job: JobId
+    when: str = "ok"
+
+
+class Array(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job's place among `count` like jobs, `index` from 0; absent in what was submitted (1.11).
+
+    At most `parallel` of them compete or run at a time, 0 for all.
+    """
+
+    count: int
+    parallel: int = 0
+    index: int | None = None
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The scheduling fields of a contract: all that a decision reads of it.
 
     `min_runtime_ms` is the window, 0 for idle work. `on_timeout` is `fail` or `requeue`.
     `lane` is empty or `debug`. CPU, memory and disk are per host, 0 for the GPUs' proportional part.
+    `start_limit_ms` is how long a gang may take to start (1.15), 0 for what the policy says.
+    `state_digest` is the SHA-256 of what a resumed run must match (1.9), empty when nothing was said.
     """
 
     hosts: int
@@ -37,6 +70,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_timeout: str = "fail"
     max_retries: int = 0
     lane: str = ""
+    checkpoint_interval_ms: int = 0
+    cpu_per_host: int = 0
+    memory_per_host_mib: int = 0
+    disk_per_host_mib: int = 0
+    constraints: Constraints | None = None
+    start_limit_ms: int = 0
+    after: tuple[After, ...] = ()
+    array: Array | None = None
+    state_digest: str = ""
+    evaluation: str = ""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,7 +101,10 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobAdmitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-admitted"):
-    """A contract became a job. `digest` is the SHA-256 of the canonical contract body, kept outside the log."""
+    """A contract became a job. `digest` is the SHA-256 of the canonical contract body, kept outside the log.
+
+    `is_blocked` when it waits for other jobs first (1.11).
+    """
 
     job: JobId
     account: AccountId
@@ -67,6 +113,7 @@ class JobAdmitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     digest: str
     request: Request
     advice: tuple[Advice, ...] = ()
+    is_blocked: bool = False
 
 
 class JobRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-refused"):
@@ -105,11 +152,19 @@ class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class AttemptEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-ending"):
-    """The attempt is asked to stop, on every host, with this end to come."""
+    """The attempt is asked to stop, on every host, with this end to come; by `account` when not by its owner."""
 
     attempt: AttemptId
     end: End
     grace_ms: int
+    account: AccountId = ""
+
+
+class CheckpointConfirmed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-confirmed"):
+    """The attempt has saved its state: lost GPU-time is measured from the log time of this record (8.2)."""
+
+    attempt: AttemptId
+    step: int = 0
 
 
 class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="part-gone"):
@@ -148,6 +203,29 @@ class JobReleased(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     job: JobId
 
 
+class JobUnblocked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-unblocked"):
+    """What the job waited for is over (1.11): it competes from now on."""
+
+    job: JobId
+
+
+class JobHeld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-held"):
+    """Somebody keeps the job from competing until the hold is cleared."""
+
+    job: JobId
+    account: AccountId
+    reason: str = ""
+
+
+class JobHoldCleared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-hold-cleared"):
+    """The hold is gone. The job competes, or waits on: for other jobs, or for the rest of its backoff."""
+
+    job: JobId
+    account: AccountId
+    is_blocked: bool = False
+    backoff_ms: int = 0
+
+
 class JobSucceeded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-succeeded"):
     """The job is done; its exit code was 0."""
 
@@ -163,10 +241,12 @@ class JobFailed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class JobCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-cancelled"):
-    """The job is over by the wish of `account`."""
+    """The job is over by the wish of `account`, or for `reason`: the job `cause` did not end as it had to (1.11)."""
 
     job: JobId
     account: AccountId
+    reason: Reason | None = None
+    cause: JobId = ""
 
 
 class JobTimedOut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-timed-out"):

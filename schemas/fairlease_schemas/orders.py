@@ -13,7 +13,8 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One attempt's part on this host.
 
     `token` is the address of its grant. `digest` names the contract body to fetch. `stop` is empty
-    while the attempt shall run, else why it shall stop, with `grace_ms` between notice and TERM.
+    while the attempt shall run, else why it shall stop, with `grace_ms` between notice and TERM, and
+    all of it gone within `grace_ms` + `margin_ms`, the policy's stop margin.
     `hosts` are all hosts of the gang in rank order; `rank` is this host's place among them.
     """
 
@@ -26,6 +27,7 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rank: int
     stop: str = ""
     grace_ms: int = 0
+    margin_ms: int = 30_000
 
 
 class HostOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -25,6 +25,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All numbers of a policy; the defaults are those of decisions.md.
 
     `ranker` names the rule by which claims are ordered. `debug_*` rule the debug lane (3.1).
+    `half_life_ms` 0 is no fade (2.8). `margin_permille` is in standing (5.2); `saving_*` rule 3.4: after how
+    long a side saves, and how large a later claim may still pass, in GPUs x window; `promise_*` rule 6:
+    how many at once, on how much of a pool, and how much earlier a replacement must be; `brake_*` rule 5.7;
+    `start_limit_ms` how long a gang may take to start where the contract does not say (1.15).
     `max_grants_per_cycle` and `max_classes_per_pool` bound one record (log.md L2); they count steps.
     """
 
@@ -47,6 +51,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step_limit_ms: int = 5 * SECOND_MS
     max_grants_per_cycle: int = 500
     max_classes_per_pool: int = 256
+    half_life_ms: int = 0
+    margin_permille: int = 20
+    patience_ms: int = 5 * MINUTE_MS
+    saving_after_ms: int = 4 * HOUR_MS
+    saving_pass_gpu_ms: int = 64 * HOUR_MS
+    promises_per_pool: int = 1
+    promise_permille: int = 250
+    promise_gain_ms: int = MINUTE_MS
+    brake_count: int = 4
+    brake_span_ms: int = DAY_MS
+    start_limit_ms: int = 10 * MINUTE_MS
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="policy-changed"):

@@ -37,7 +37,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The numbers and names a reason rests on; a field at its default does not apply.
 
     `needed_gpus`, `free_gpus` and `largest_hole_gpus` are GPUs; `largest_hole_gpus` is the largest
-    number of free GPUs on one host. `for_ms` is a length counted from the log time of the record.
+    number of free GPUs on one host. `level` is the budget node where standing was compared, `other` the one
+    it was compared with, both with their standings. `for_ms` is a length counted from the log time of the record.
     """
 
     pool: str = ""
@@ -50,6 +51,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reserved_hosts: int = 0
     claim: str = ""
     for_ms: int = 0
+    level: str = ""
+    standing_permille: int = 0
+    other: str = ""
+    other_permille: int = 0
+    limit_gpus: int = 0
 
 
 class ReasonBegan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="reason-began"):

@@ -25,12 +25,21 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     token: str
 
 
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that does not fit: what the contract or the host says, and what the manifest says."""
+
+    field: str
+    wanted: str
+    found: str
+
+
 class RunGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run-gone"):
     """Nothing of the attempt is left on this host, or ever was.
 
     `exit_code` is the process's own (128 + n after signal n); absent when nothing ran or nobody saw
     the end. `end` is what the agent saw: `succeeded`, `failed`, `cancelled` (stopped, or never
     started because the stop came first), `start-failed` or `lost`; `detail` says more in words.
+    `mismatches` are there when it did not start because its checkpoint does not fit (8.3).
     """
 
     attempt: AttemptId
@@ -38,10 +47,23 @@ class RunGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     end: End
     exit_code: int | None = None
     detail: str = ""
+    mismatches: tuple[Mismatch, ...] = ()
 
 
-KINDS = {"host-up": HostUp, "run-started": RunStarted, "run-gone": RunGone}
+class CheckpointDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-done"):
+    """The manifest of a checkpoint of this attempt arrived; `step` is the training step it holds.
+
+    `digest` is the SHA-256 of the manifest's bytes, which lie beside the checkpoint.
+    """
+
+    attempt: AttemptId
+    token: str
+    step: int = 0
+    digest: str = ""
+
+
+KINDS = {"host-up": HostUp, "run-started": RunStarted, "run-gone": RunGone, "checkpoint-done": CheckpointDone}
 """Kind of the subject to type of the body."""
 
-OWNERS = {"admission": ("run-started", "run-gone"), "health": ("host-up",)}
+OWNERS = {"admission": ("run-started", "run-gone", "checkpoint-done"), "health": ("host-up",)}
 """Which service answers which kinds."""

@@ -67,3 +67,9 @@ def parse_memory_mib(text: str) -> int:
             f"{text[:40]!r} is not an amount of memory: write a whole number and Mi, Gi or Ti, for example 64Gi"
         )
     return int(found[1]) * _FACTORS_MIB[found[2]]
+
+
+def format_memory(mib: int) -> str:
+    """The shortest text that `parse_memory_mib` reads back as `mib`, for example `64Gi`."""
+    unit = next(unit for unit in ("Ti", "Gi", "Mi") if mib % _FACTORS_MIB[unit] == 0)
+    return f"{mib // _FACTORS_MIB[unit]}{unit}"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlease.agent import contracts, layout
+from fairlease.agent import cgroup, contracts, layout
 from fairlease.agent.devices import SimulatedDevices
 from fairlease.agent.host import Host
 from fairlease.agent.outbox import Outbox
@@ -22,7 +22,7 @@ from fairlease.agent.record import RunDirectory
 from fairlease.runtime.errors import BusAway
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.orders import HostOrder, RunOrder
-from fairlease_schemas.reports import KINDS, HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import KINDS, CheckpointDone, HostUp, RunGone, RunStarted
 
 PATIENCE_S = 15.0
 _T = TypeVar("_T")
@@ -52,8 +52,16 @@ def stored(body: dict[str, Any]) -> tuple[str, bytes]:
     return hashlib.sha256(data).hexdigest(), data
 
 
-def contract(command: Sequence[str], env: dict[str, str] | None = None) -> tuple[str, bytes]:
-    spec = {"budget": "b", "command": list(command), "env": env or {}, "hosts": 1, "timeout_ms": 1000}
+def contract(
+    command: Sequence[str],
+    env: dict[str, str] | None = None,
+    checkpoint: dict[str, Any] | None = None,
+    state: dict[str, Any] | None = None,
+) -> tuple[str, bytes]:
+    spec: dict[str, Any] = {"budget": "b", "command": list(command), "env": env or {}, "hosts": 1, "timeout_ms": 1000}
+    spec["checkpoint"] = {"grace_ms": 30_000, **(checkpoint or {})}
+    if state is not None:
+        spec["state"] = state
     return stored({"apiVersion": "fairlease/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec})
 
 
@@ -63,7 +71,7 @@ class Bench:
     def __init__(self, state: Path, *, log_bytes: int = 1 << 20, kept: int = 500) -> None:
         self.devices = SimulatedDevices(1, 8)
         self.home = state / "agent" / self.devices.host
-        self.reports: list[HostUp | RunStarted | RunGone] = []
+        self.reports: list[HostUp | RunStarted | RunGone | CheckpointDone] = []
         self.bodies: dict[str, bytes] = {}
         self.is_bus_there = True
         self.patience_s = 10.0
@@ -116,8 +124,11 @@ class Bench:
         env: dict[str, str] | None = None,
         stop: str = "",
         grace_ms: int = 0,
+        margin_ms: int = 200,
+        checkpoint: dict[str, Any] | None = None,
+        state: dict[str, Any] | None = None,
     ) -> RunOrder:
-        digest, body = contract(command, env)
+        digest, body = contract(command, env, checkpoint, state)
         self.bodies[digest] = body
         return RunOrder(
             attempt=attempt_id(f"job-{name}", 1),
@@ -129,6 +140,7 @@ class Bench:
             rank=0,
             stop=stop,
             grace_ms=grace_ms,
+            margin_ms=margin_ms,
         )
 
     def order(self, *runs: RunOrder, position: int | None = None) -> None:
@@ -197,6 +209,8 @@ def kill_all(state: Path) -> None:
     for pid in shims:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
+    for path in state.rglob(layout.LEADER):
+        cgroup.remove(RunDirectory(path.parent).group())
 
 
 def alive(pid: int) -> bool:

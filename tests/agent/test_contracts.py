@@ -39,6 +39,23 @@ def test_a_body_that_is_none_is_refused_in_words(data: bytes, why: str) -> None:
         read(data, hashlib.sha256(data).hexdigest())
 
 
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        pytest.param({"image": "ghcr.io/lab/train:7"}, "image", id="an image"),
+        pytest.param({"secrets": {"KEY": "secret:wandb"}}, "secrets", id="a secret"),
+        pytest.param({"source": {"bundle": "sha256:" + "a" * 64}}, "source", id="code"),
+        pytest.param({"image": "train", "command": None}, "image", id="an image alone"),
+    ],
+)
+def test_what_plain_processes_cannot_give_is_not_left_out_in_silence(more: dict[str, object], what: str) -> None:
+    checked, problems = read_contract({**MANIFEST, "spec": {**MANIFEST["spec"], **more}})  # type: ignore[dict-item]  # MANIFEST holds a mapping there
+    assert checked is not None, problems
+    data = codec.canonical(body(checked))
+    with pytest.raises(ContractRefused, match=f"asks for {what}"):
+        read(data, codec.digest(body(checked)))
+
+
 def test_another_body_than_the_granted_one_is_refused() -> None:
     _, data = contract(["rm"])
     with pytest.raises(ContractRefused, match="the grant names 00"):
@@ -94,10 +111,12 @@ async def test_a_job_has_the_contracts_environment_the_grants_and_nothing_else(
         "FAIRLEASE_ATTEMPT_NUMBER": "1",
         "FAIRLEASE_TOKEN": "1-7-0",
         "FAIRLEASE_HOST": "host-001",
+        "FAIRLEASE_GPU_MODEL": "H100-sim",
         "FAIRLEASE_RANK": "0",
         "FAIRLEASE_WORLD_SIZE": "2",
         "FAIRLEASE_HOSTS": "host-001,host-002",
         "FAIRLEASE_PREEMPT_FILE": str(bench.directory(part).preempt_file),
+        "FAIRLEASE_SAID_DIR": str(bench.directory(part).path / "said"),
     }
 
 

@@ -51,9 +51,12 @@ def test_a_boot_has_one_id() -> None:
     assert len(bytes.fromhex(boot_id())) == 16
 
 
-def test_remains_are_found_by_session_and_by_mark_and_nothing_else_is() -> None:
+@pytest.mark.asyncio
+async def test_remains_are_found_by_session_and_by_mark_and_nothing_else_is() -> None:
     leader, escaped, stranger = sleeper(), sleeper(MARK="run-1"), sleeper(MARK="run-10")
     try:
+        for child in (escaped, stranger):
+            await until(lambda child=child: process._environment(child.pid) != [b""], "its exec is through")  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         found = remains(named(leader), b"MARK=run-1")
         assert found == sorted([named(leader), named(escaped)], key=lambda who: who.pid)
     finally:

@@ -131,16 +131,15 @@ async def test_a_job_that_saves_itself_within_the_grace_ends_with_its_own_code(b
     assert bench.directory(part).preempt_file.exists()
 
 
-async def test_a_program_behind_a_shell_has_the_grace_although_the_shell_dies_at_once(bench: Bench) -> None:
-    save = "trap 'sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
-    part = bench.part("a", shell(f'/bin/sh -c "{save}"; echo unreached'))
+async def test_a_program_behind_a_shell_is_told_and_the_shell_that_would_die_of_it_is_not(bench: Bench) -> None:
+    save = "trap 'sleep 0.2; echo saved; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
+    part = bench.part("a", shell(f'/bin/sh -c "{save}"; exit $?'))
     bench.order(part)
     await bench.printed(part, "ready")
     bench.order(bench.stop(part, grace_ms=60_000))
     gone = await bench.gone(part)
-    assert (gone.end, gone.exit_code) == (End.CANCELLED, 143)
-    assert "saved" in bench.log(part)
-    assert "unreached" not in bench.log(part)
+    assert (gone.end, gone.exit_code) == (End.CANCELLED, 5)
+    assert bench.log(part) == "ready\nsaved\n"
 
 
 async def test_what_a_job_leaves_in_the_background_is_killed_before_it_is_gone(bench: Bench) -> None:
@@ -175,7 +174,7 @@ async def test_a_run_whose_keeper_was_killed_is_lost_and_nothing_of_it_is_left(b
     part = bench.part("a", shell("setsid sleep 1000 & sleep 1000 & echo ready; wait"))
     bench.order(part)
     await bench.printed(part, "ready")
-    assert len(marked(bench.home)) >= 4
+    await until(lambda: len(marked(bench.home)) >= 4, "keeper, shell and both sleeps stand")
     os.kill(keeper_of(bench.directory(part)).pid, signal.SIGKILL)
     gone = await bench.gone(part)
     assert (gone.end, gone.exit_code) == (End.LOST, None)
@@ -288,7 +287,7 @@ async def test_a_shim_that_was_first_is_adopted_by_the_next_agent(bench: Bench) 
 
 async def test_a_shim_that_finds_a_stop_never_starts_its_job(bench: Bench) -> None:
     directory = prepared(bench)
-    directory.order_stop("asked", 0)
+    directory.order_stop("asked", 0, 0)
     await left(late_shim(bench, directory))
     bench.restart()
     gone = await bench.gone(bench.part("late"))

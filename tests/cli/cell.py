@@ -150,9 +150,12 @@ class Cell:
         if verb == "submit-job":
             contract = body["contract"]
             job, state = job_id(account, contract["spec"]["budget"], body["request_id"]), "waiting"
-            if self.plan.outcome != "refused":
-                self.plan.jobs.setdefault(job, job_view(job, account, contract["spec"]["budget"]))
-                self._spawn(self._live(job))
+            count = contract["spec"].get("array", {}).get("count", 0)
+            budget, stem = contract["spec"]["budget"], body["request_id"]
+            for name in [job_id(account, budget, f"{stem}/{index}") for index in range(count)] or [job]:
+                if self.plan.outcome != "refused":
+                    self.plan.jobs.setdefault(name, job_view(name, account, budget))
+                    self._spawn(self._live(name))
         answer = CommandAnswer(
             account=account,
             seq=seq,

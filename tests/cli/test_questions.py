@@ -95,6 +95,12 @@ def test_a_cell_without_an_explainer_is_69(cell: Cell) -> None:
     ("words", "command", "body"),
     [
         ("job cancel job-x", "local/cancel-job", {"job": "job-x"}),
+        ("job hold job-x --reason data", "local/hold-job", {"job": "job-x", "reason": "data"}),
+        ("job hold job-x", "local/hold-job", {"job": "job-x"}),
+        ("job release job-x", "local/release-job", {"job": "job-x"}),
+        ("budget member a bob", "local/change-member", {"budget": "a", "account": "bob", "role": "member"}),
+        ("budget member a * --role lead", "local/change-member", {"budget": "a", "account": "*", "role": "lead"}),
+        ("budget member a bob --role none", "local/change-member", {"budget": "a", "account": "bob", "role": ""}),
         ("host cordon host-1 --reason fan", "local/cordon-host", {"host": "host-1", "reason": "fan"}),
         ("host cordon host-1", "local/cordon-host", {"host": "host-1"}),
         ("host return host-1 --account ci", "ci/return-host", {"host": "host-1"}),

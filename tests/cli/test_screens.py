@@ -61,6 +61,12 @@ def test_the_queue() -> None:
     )
 
 
+def test_the_queue_counts_apart_who_does_not_compete() -> None:
+    parked = msgspec.structs.replace(QUEUE, parked=2)
+    foot = screen(parked, NOW, PLAIN).splitlines()[-1]
+    assert foot == "1 running, 7 waiting, 2 not competing, 8 not shown; as of log position 1-42"
+
+
 def test_the_wide_queue_names_accounts_and_hosts() -> None:
     first = screen(QUEUE, NOW, WIDE).splitlines()[0].split()
     assert first == ["JOB", "STATE", "ACCOUNT", "BUDGET", "HOSTS", "GPUS", "WINDOW", "SINCE", "RANK", "REASON"]

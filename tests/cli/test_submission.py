@@ -9,7 +9,7 @@ import pytest
 from fairlease.cli import parser, verbs
 from fairlease.cli.exits import CONTRACT, USAGE, CommandError, Finding
 from fairlease.cli.main import main
-from fairlease.cli.submission import Submission, read_submission
+from fairlease.cli.submission import Submission, read_submission, written_out
 
 GOOD = """\
 apiVersion: fairlease/v1
@@ -120,8 +120,8 @@ PROBLEMS = [
     Case("a length below zero", "1h30m", "-1h", 9, 3, "spec.min_runtime", "1.4", "not a length"),
     Case("a length of a thousand years", "8h", "365000d", 10, 3, "spec.timeout", "1.5", "longer than"),
     Case("a length of many digits", "8h", "9999999999999h", 10, 3, "spec.timeout", "1.5", "not a length"),
-    Case("a time-out of nothing", "8h", "0s", 10, 3, "spec", "1.5", "at least 1s"),
-    Case("a window above the time-out", "8h", "1h", 9, 3, "spec", "1.4", "above timeout"),
+    Case("a time-out of nothing", "8h", "0s", 10, 3, "spec.timeout", "1.5", "at least 1s"),
+    Case("a window above the time-out", "8h", "1h", 9, 3, "spec.min_runtime", "1.4", "raise the timeout"),
     Case("a grace in memory", "grace: 1m", "grace: 1Gi", 12, 5, "spec.checkpoint.grace", "1.7", "not a length"),
     Case("no command", "[python, train.py]", "[]", 13, 3, "spec.command", "1.13", "at least 1"),
     Case("a command that is text", "[python, train.py]", "python train.py", 13, 3, "spec.command", "1.13", "tuple"),
@@ -133,7 +133,7 @@ PROBLEMS = [
         "an unknown key deep down", "grace: 1m", "grace: 1m\n    x: 1", 13, 5, "spec.checkpoint.x", "1.7", "unknown key"
     ),
     Case("an endless name", "name: train", "name: " + "x" * 200, 4, 3, "metadata.name", "1.1-1.17", "at most 128"),
-    Case("a pool twice", "  hosts: 2", "  pools: [a, a]\n  hosts: 2", 7, 3, "spec", "1.3", "stands there twice"),
+    Case("a pool twice", "  hosts: 2", "  pools: [a, a]\n  hosts: 2", 7, 3, "spec.pools", "1.3", "stands there twice"),
     Case("too many retries", "  hosts: 2", "  max_retries: 101\n  hosts: 2", 7, 3, "spec.max_retries", "1.8", "less"),
     Case("a word for a truth", "  hosts: 2", "  resumable: no\n  hosts: 2", 7, 3, "spec.resumable", "1.6", "boolean"),
     Case("an unknown lane", "  hosts: 2", "  lane: fast\n  hosts: 2", 7, 3, "spec.lane", "1.10", "debug"),
@@ -277,3 +277,87 @@ def test_a_dry_run_shows_the_whole_contract_and_can_be_submitted_again(
     path.write_text(shown.out, encoding="utf-8")
     assert main(["submit", str(path), "--dry-run", "--request-id", "r", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == first
+
+
+def test_every_option_of_a_contract_is_a_field_of_it() -> None:
+    words = (
+        *(
+            "--budget",
+            "a",
+            "--min-runtime",
+            "30m",
+            "--timeout",
+            "2h",
+            "--cpu-per-host",
+            "8",
+            "--memory-per-host",
+            "64Gi",
+        ),
+        *("--disk-per-host", "1Ti", "--gpu-model", "H100", "--gpu-model", "H200", "--min-gpu-memory", "80Gi"),
+        *(
+            "--host-label",
+            "zone=a",
+            "--same-block",
+            "--checkpoint-uri",
+            "s3://bucket/x",
+            "--checkpoint-interval",
+            "20m",
+        ),
+        *(
+            "--checkpoint-signal",
+            "USR1",
+            "--array",
+            "4%2",
+            "--after",
+            "job-" + "a" * 20 + ":any",
+            "--evaluation",
+            "mmlu",
+        ),
+        *("--label", "team=x", "--image", "lab/train:7", "--secret", "KEY=secret:wandb", "--start-limit", "5m"),
+        *("--source-repo", "https://h/x", "--source-commit", "a" * 40),
+    )
+    said = read_submission(arguments(*words, "--", "train"))
+    assert said.data["spec"] == {
+        "budget": "a",
+        "min_runtime": "30m",
+        "timeout": "2h",
+        "cpu_per_host": 8,
+        "memory_per_host": "64Gi",
+        "disk_per_host": "1Ti",
+        "constraints": {
+            "gpu_model": ["H100", "H200"],
+            "min_gpu_memory": "80Gi",
+            "same_block": True,
+            "labels": {"zone": "a"},
+        },
+        "checkpoint": {"uri": "s3://bucket/x", "interval": "20m", "signal": "USR1"},
+        "array": {"count": 4, "parallel": 2},
+        "after": [{"job": "job-" + "a" * 20, "when": "any"}],
+        "evaluation": "mmlu",
+        "image": "lab/train:7",
+        "source": {"repo": "https://h/x", "commit": "a" * 40},
+        "start_limit": "5m",
+        "command": ["train"],
+        "secrets": {"KEY": "secret:wandb"},
+        "labels": {"team": "x"},
+    }
+    again = {**said.data["spec"], "hosts": 1, "gpus_per_host": 1, "on_timeout": "fail", "resumable": True}
+    again |= {"max_retries": 0, "env": {}, "checkpoint": {"grace": "30s", **said.data["spec"]["checkpoint"]}}
+    assert written_out(said.contract)["spec"] == again
+
+
+def test_a_mistake_in_an_option_is_told_by_its_name() -> None:
+    with pytest.raises(CommandError) as caught:
+        read_submission(
+            arguments("--budget", "a", "--min-runtime", "0s", "--timeout", "1h", "--array", "201", "--", "x")
+        )
+    assert [finding.field for finding in caught.value.findings] == ["spec.array.count (--array)"]
+
+
+def test_a_secret_in_the_command_is_told_before_anything_is_sent() -> None:
+    words = ("--budget", "a", "--min-runtime", "0s", "--timeout", "1h", "--env", "X=ghp_" + "a1" * 18)
+    with pytest.raises(CommandError) as caught:
+        read_submission(arguments(*words, "--", "x"))
+    (finding,) = caught.value.findings
+    assert (finding.field, finding.rule, finding.value) == ("spec.env.X (--env)", "1.13", "")
+    assert "a GitHub token" in finding.way_out

@@ -171,3 +171,24 @@ def test_a_wait_survives_a_restart_of_the_bus(cell: Cell) -> None:
 def test_the_cell_is_told_nothing_before_the_contract_holds(cell: Cell) -> None:
     seen = cell.run("submit", *OPTIONS, "--hosts", "99999", "--", "true")
     assert (seen.code, cell.plan.commands) == (65, [])
+
+
+ARRAY = [job_id("local", "team-a", f"r-1/{index}") for index in range(3)]
+
+
+def test_an_array_prints_the_ids_of_its_jobs(cell: Cell) -> None:
+    seen = cell.run(*SUBMIT, "--array", "3%2", "--", "true")
+    assert (seen.code, seen.out.split()) == (OK, ARRAY)
+    assert cell.plan.commands[0][1]["contract"]["spec"]["array"] == {"count": 3, "parallel": 2}
+
+
+def test_waiting_for_an_array_is_waiting_for_all_of_it_and_the_first_failure_is_its_code(cell: Cell) -> None:
+    cell.plan.life = (Life("running"), Life("failed", "failed", 3))
+    seen = cell.run(*SUBMIT, "--array", "3", "--wait", "--", "true")
+    assert (seen.code, seen.out.split()) == (3, ARRAY)
+    assert sum(f"{job} failed: exit code 3" in seen.err for job in ARRAY) == 3
+
+
+def test_an_array_has_no_one_log_to_follow(cell: Cell) -> None:
+    seen = cell.run(*SUBMIT, "--array", "3", "--follow", "--", "true")
+    assert (seen.code, "--wait" in seen.err, cell.plan.commands) == (64, True, [])

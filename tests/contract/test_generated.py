@@ -11,11 +11,21 @@ import pytest
 
 from fairlease.cli.document import read_document
 from fairlease_schemas import codec, generate
-from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangePolicy, CordonHost, ReturnHost
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangePolicy,
+    CordonHost,
+    HoldJob,
+    ReleaseJob,
+    ReturnHost,
+)
 from fairlease_schemas.contract import read_contract
 from fairlease_schemas.envelope import Answer, Event, Misshapen, TimerFired, Unreadable
-from fairlease_schemas.job import End
+from fairlease_schemas.ids import attempt_id
+from fairlease_schemas.job import After, End
 from fairlease_schemas.policy import Policy
+from fairlease_schemas.reports import CheckpointDone
 from tests.dsl.cell import Cell
 
 HOUR_MS = 3_600_000
@@ -35,6 +45,19 @@ WRONG = {
     "lane": "fast",
     "command": "python train.py",
     "env": {"1X": "a"},
+    "cpu_per_host": 0,
+    "memory_per_host": "64",
+    "disk_per_host": 64,
+    "constraints": {"gpu_model": "H100"},
+    "state": {"world_size": 0},
+    "array": {"count": 0},
+    "after": [{"job": "job-1"}],
+    "evaluation": "A B",
+    "labels": {"A": "x"},
+    "image": "a b",
+    "secrets": {"A": "hunter2"},
+    "source": {"commit": "main"},
+    "start_limit": "soon",
 }
 
 
@@ -132,10 +155,25 @@ def eventful() -> Cell:
     return cell
 
 
+def waiting() -> Cell:
+    """What waiting adds: a promise made and given up, a checkpoint, a job held, and one that follows another."""
+    cell = Cell().hosts(1).budgets(a=1, b=1)
+    first = cell.submit("first", gpus_per_host=8, min_runtime_ms=HOUR_MS, timeout_ms=24 * HOUR_MS)
+    claim = cell.submit("claim", "b", gpus_per_host=8, timeout_ms=24 * HOUR_MS)
+    token = str(cell.world.jobs[first].attempts[0].token)
+    saved = CheckpointDone(attempt=attempt_id(first, 1), token=token)
+    cell.step("admission", (cell.answer(saved, "host-001", "FL_LAB_REPORTS"),))
+    cell.say(HoldJob(job=claim))
+    cell.say(ReleaseJob(job=claim))
+    cell.submit("next", after=(After(job=first, when="any"),))
+    cell.gone(first)
+    return cell
+
+
 def test_every_event_is_written_by_the_services_that_the_catalogue_names() -> None:
     named = {entry.cls: set(entry.by) for entry in generate.entries()}
     seen = set()
-    for data in eventful().records:
+    for data in (*eventful().records, *waiting().records):
         record = codec.read_record(data)
         for event in record.events:
             assert record.by in named[type(event)], f"{record.by} writes {event}"
@@ -152,7 +190,7 @@ def test_the_examples_of_the_reference_are_contracts_as_a_file_would_say_them() 
     schema = SCHEMAS["schemas/json/contract.schema.json"]
     *good, wrong = [read_document(block.encode()).data for block in yaml_blocks()]
     assert [data for data in good if read_contract(data)[1] or not accepts(schema, data)] == []
-    assert good == [generate.TRAINING, generate.IDLE, generate.DEBUG, generate.WHOLE]
+    assert good == [generate.TRAINING, generate.IDLE, generate.DEBUG, generate.WHOLE, generate.SWEEP]
     assert wrong == generate.REFUSED
     assert read_contract(wrong)[1]
     assert not accepts(schema, wrong)

@@ -64,8 +64,19 @@ def _union(kinds: tuple[type[Any], ...]) -> Any:  # noqa: ANN401 - a union of ty
 @pytest.mark.parametrize("kind", sorted(UNIONS))
 def test_old_bytes_are_read_and_written_again_the_same(kind: str) -> None:
     for line, value in values():
-        if line.kind == kind:
+        if line.kind == kind == "view":  # never stored: a later answer may say more, and nothing of the old less
+            assert holds(msgspec.json.decode(codec.canonical(value)), msgspec.json.decode(line.raw))
+        elif line.kind == kind:
             assert codec.canonical(value) == bytes(line.raw)
+
+
+def holds(new: Any, old: Any) -> bool:  # noqa: ANN401 - anything that JSON can be
+    """Whether everything that stood in the old value stands in the new one."""
+    if isinstance(old, dict):
+        return isinstance(new, dict) and all(key in new and holds(new[key], value) for key, value in old.items())
+    if isinstance(old, list):
+        return isinstance(new, list) and len(new) == len(old) and all(map(holds, new, old))
+    return bool(new == old)
 
 
 @pytest.mark.parametrize("kind", sorted(UNIONS))

@@ -260,9 +260,8 @@ def test_a_failure_reported_when_the_time_limit_is_due_still_has_its_whole_backo
 
 
 def no_such_job(job: str, seq: int, who: str = "ann") -> CommandRefused:
-    problem = Problem(
-        field="job", rule="1.1", value=job, limit="a job of this account", way_out="see `fairlease queue`"
-    )
+    limit = "a job of this account, or of a budget it leads"
+    problem = Problem(field="job", rule="1.1", value=job, limit=limit, way_out="see `fairlease queue`")
     return CommandRefused(account=who, verb="cancel-job", seq=seq, problems=(problem,))
 
 
@@ -415,6 +414,22 @@ def test_a_grant_crossed_by_a_cancel_is_released_unstarted_and_charged_to_nobody
     assert here.events()[-1] != charged(job, 0)
     assert charged(job, 0) in here.events()
     assert here.world.live == {}
+
+
+def test_a_cancel_that_did_not_know_of_the_grant_before_it_ends_the_job_once() -> None:
+    # rule: 8.4
+    here = cell()
+    job = here.submit("r1", settle=False)
+    here.step("ranker")
+    cancel = here.draft("admission", (here.answer(CancelJob(job=job)),))
+    here.step("placement")
+    here.append(cancel)
+    assert here.step("admission") == [AttemptEnding(attempt=attempt_id(job, 1), end=End.CANCELLED, grace_ms=30_000)]
+    here.settle()
+    assert here.phase(job) == "cancelled"
+    here.gone(job, End.CANCELLED, 143)
+    assert here.phase(job) == "cancelled"
+    assert here.events(JobCancelled) == [JobCancelled(job=job, account="ann")]
 
 
 def test_what_a_stillborn_attempt_held_counts_for_nobody() -> None:

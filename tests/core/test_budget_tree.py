@@ -29,11 +29,13 @@ def tree(**weights: int) -> Tree:
     ],
 )
 def test_an_amount_is_divided_by_weight(weights: dict[str, int], amount: int, parts: dict[str, int]) -> None:
+    # rule: 2.1 2.2
     assert tree(**weights).split("", amount) == parts
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_children_sum_to_their_parent_at_every_level(seed: int) -> None:
+    # rule: 2.1 2.2
     chance = random.Random(seed)
     whole = Tree()
     for n in range(chance.randint(1, 25)):
@@ -49,12 +51,14 @@ def test_children_sum_to_their_parent_at_every_level(seed: int) -> None:
 
 
 def test_no_part_is_more_than_one_off_its_exact_share() -> None:
+    # rule: 2.1
     parts = tree(a=3, b=7, c=11, d=13).split("", 1_000_003)
     for name, weight in {"a": 3, "b": 7, "c": 11, "d": 13}.items():
         assert abs(parts[name] * 34 - 1_000_003 * weight) < 34
 
 
 def test_siblings_stand_in_the_order_of_their_ids_however_they_came() -> None:
+    # rule: 2.2
     one, other = tree(b=1, a=2, c=3), tree(c=3, a=2, b=1)
     assert one == other
     assert list(one.nodes) == ["a", "b", "c"]

@@ -96,7 +96,13 @@ UNKNOWN = "unknown key: remove it, or look its name up in the contract reference
         pytest.param(without("budget"), "spec.budget", "1.1", "required: write it", id="no budget"),
         pytest.param(without("timeout"), "spec.timeout", "1.5", "required: write it", id="no timeout"),
         pytest.param(without("min_runtime"), "spec.min_runtime", "1.4", "required: write it", id="no window"),
-        pytest.param(without("command"), "spec.command", "1.13", "required: write it", id="no command"),
+        pytest.param(
+            without("command"),
+            "spec.command",
+            "1.13",
+            "write the command, or such an image",
+            id="neither command nor image",
+        ),
         pytest.param(written(timeout=30), "spec.timeout", "1.5", NO_LENGTH, id="a bare number"),
         pytest.param(written(timeout=None), "spec.timeout", "1.5", NO_LENGTH, id="nothing for a length"),
         pytest.param(written(timout="1h"), "spec.timout", "1.1-1.17", UNKNOWN, id="a slip of the pen"),
@@ -111,7 +117,7 @@ UNKNOWN = "unknown key: remove it, or look its name up in the contract reference
             written(hosts=10**400),
             "spec.hosts",
             "1.2",
-            "Input should be less than or equal to 16384",
+            "Input should be less than or equal to 2048",
             id="a number beyond all bounds",
         ),
         pytest.param(
@@ -133,23 +139,23 @@ UNKNOWN = "unknown key: remove it, or look its name up in the contract reference
         ),
         pytest.param(
             written(timeout="999ms", min_runtime="0s"),
-            "spec",
+            "spec.timeout",
             "1.5",
-            "timeout: an attempt needs at least 1s; write for example timeout: 1h",
+            "an attempt needs at least 1s; write for example 1h",
             id="no time at all",
         ),
         pytest.param(
             written(min_runtime="3h"),
-            "spec",
+            "spec.min_runtime",
             "1.4",
-            "min_runtime 3h is above timeout 2h: an attempt cannot be protected for longer than it may run",
+            "an attempt cannot be protected for longer than it may run: lower it, or raise the timeout",
             id="a window beyond the timeout",
         ),
         pytest.param(
             written(pools=["a", "b", "a"]),
-            "spec",
+            "spec.pools",
             "1.3",
-            "pools: the same pool stands there twice; name each once",
+            "the same pool stands there twice; name each once",
             id="a pool twice",
         ),
         pytest.param(
@@ -167,6 +173,32 @@ UNKNOWN = "unknown key: remove it, or look its name up in the contract reference
 )
 def test_what_is_wrong_is_told_with_field_rule_and_way_out(data: object, field: str, rule: str, way_out: str) -> None:
     assert told(data) == [(field, rule, way_out)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "value", "limit"),
+    [
+        pytest.param({"timeout": "999ms", "min_runtime": "0s"}, "timeout", "999ms", "at least 1s", id="no time at all"),
+        pytest.param({"min_runtime": "3h"}, "min_runtime", "3h", "the timeout, 2h", id="a window beyond the timeout"),
+        pytest.param({"start_limit": "2h"}, "start_limit", "2h", "1s to 1h", id="a start that takes for ever"),
+        pytest.param({"pools": ["a", "b", "a", "b"]}, "pools", "a", "each pool once", id="two pools twice"),
+        pytest.param(
+            {"array": {"count": 2, "parallel": 3}}, "array.parallel", "3", "the count, 2", id="more than there are"
+        ),
+        pytest.param(
+            {"env": {"AWS_SESSION_TOKEN": "x"}}, "env.AWS_SESSION_TOKEN", "", "no secrets", id="a known secret"
+        ),
+        pytest.param(
+            {"env": {"A": "x"}, "secrets": {"A": "secret:x"}}, "secrets.A", "", "each name once", id="one name twice"
+        ),
+    ],
+)
+def test_what_is_wrong_between_fields_names_one_of_them(
+    spec: dict[str, object], field: str, value: str, limit: str
+) -> None:
+    _, (problem,) = read_contract(written(**spec))
+    assert (problem.field, problem.value, problem.limit) == (f"spec.{field}", value, limit)
+    assert problem.way_out
 
 
 def test_a_window_beyond_the_timeout_does_not_matter_when_it_cannot_be_resumed() -> None:

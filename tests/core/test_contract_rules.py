@@ -2,6 +2,8 @@
 
 import pytest
 
+from fairlease.core import contract_rules
+from fairlease_schemas import contract
 from fairlease_schemas.cycle import Licence
 from fairlease_schemas.envelope import Misshapen
 from fairlease_schemas.ids import job_id
@@ -52,6 +54,25 @@ def test_an_inner_node_is_refused_with_the_leaves_below_it() -> None:
         field="spec.budget", rule="1.1", value="org", limit="a leaf of the tree", way_out="charge one of team"
     )
     cell().when(submitted("r1", "org")).then(refusal("org", problem)).follows()
+
+
+@pytest.mark.parametrize("pools", [(), ("h100",), ("b200",)])
+def test_a_gang_of_more_hosts_than_a_record_can_grant_is_refused(pools: tuple[str, ...]) -> None:
+    # rule: 1.2
+    problem = Problem(
+        field="spec.hosts",
+        rule="1.2",
+        value="2049 hosts",
+        limit="2048 hosts: a gang is granted in one record",
+        way_out="take hosts with more GPUs, or split the work into several gangs",
+    )
+    here = cell()
+    here.when(submitted("r1", hosts=2049, gpus_per_host=8, pools=pools)).then(refusal("a", problem)).follows()
+    assert problems_of(here, hosts=2048, gpus_per_host=8) == [("spec.hosts", "1.3")]
+
+
+def test_the_contract_and_admission_allow_the_same_gang() -> None:
+    assert contract_rules.MAX_HOSTS == contract.MAX_HOSTS
 
 
 def test_a_pool_that_the_cell_has_not_is_refused_with_those_it_has() -> None:

@@ -9,6 +9,7 @@ from fairlease_schemas.job import CommandRefused, Problem
 from fairlease_schemas.reports import HostUp
 from tests.dsl.cell import MINUTE, Cell, granted, inventory, on
 
+A_NAME, A_SIZE = "1-63 of a-z 0-9 -", "0-1000000000000"
 SMALLER = inventory(1, gpus=7)
 
 
@@ -55,28 +56,102 @@ def test_a_host_may_move_to_another_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "what"),
+    ("who", "what", "field", "value", "limit"),
     [
-        pytest.param("host-001", inventory(1, gpus=0), id="no GPU"),
-        pytest.param("host-001", inventory(1, gpus=17), id="more GPUs than a host has"),
-        pytest.param("host-001", inventory(1, pool="H 100"), id="a pool that is no name"),
-        pytest.param("Host.1", inventory(1), id="a host that is no name"),
+        pytest.param("host-001", inventory(1, gpus=0), "inventory.gpus", "0 GPUs", "1-16 GPUs", id="no GPU"),
         pytest.param(
-            "host-001", msgspec.structs.replace(inventory(1), memory_mib=10**30), id="memory no snapshot could hold"
+            "host-001", inventory(1, gpus=17), "inventory.gpus", "17 GPUs", "1-16 GPUs", id="more GPUs than a host has"
         ),
-        pytest.param("host-001", msgspec.structs.replace(inventory(1), cpu_cores=-1), id="fewer than no cores"),
         pytest.param(
-            "host-001", msgspec.structs.replace(inventory(1), gpus=("GPU-x", "GPU-x")), id="the same GPU twice"
+            "host-001", inventory(1, pool="H 100"), "inventory.pool", "H 100", A_NAME, id="a pool that is no name"
+        ),
+        pytest.param("Host.1", inventory(1), "host", "Host.1", A_NAME, id="a host that is no name"),
+        pytest.param(
+            "host-001",
+            msgspec.structs.replace(inventory(1), memory_mib=10**30),
+            "inventory.memory_mib",
+            "1" + 29 * "0",
+            A_SIZE,
+            id="memory no snapshot could hold",
+        ),
+        pytest.param(
+            "host-001",
+            msgspec.structs.replace(inventory(1), disk_mib=10**12 + 1),
+            "inventory.disk_mib",
+            "1000000000001",
+            A_SIZE,
+            id="a disk of more than an exabyte",
+        ),
+        pytest.param(
+            "host-001",
+            msgspec.structs.replace(inventory(1), cpu_cores=-1),
+            "inventory.cpu_cores",
+            "-1",
+            A_SIZE,
+            id="fewer than no cores",
+        ),
+        pytest.param(
+            "host-001",
+            msgspec.structs.replace(inventory(1), gpus=("GPU-x", "GPU-x")),
+            "inventory.gpus",
+            "GPU-x",
+            "each GPU once",
+            id="the same GPU twice",
         ),
     ],
 )
-def test_an_inventory_out_of_bounds_is_refused(who: str, what: Inventory) -> None:
+def test_an_inventory_out_of_bounds_is_refused(who: str, what: Inventory, field: str, value: str, limit: str) -> None:
     cell = Cell()
     (event,) = cell.when(up(of=what), who=who).events()
     assert isinstance(event, CommandRefused)
-    assert (event.verb, [problem.field for problem in event.problems]) == ("host-up", ["inventory"])
+    (problem,) = event.problems
+    assert (event.verb, problem.field, problem.rule, problem.value, problem.limit) == (
+        "host-up",
+        field,
+        "1.3",
+        value,
+        limit,
+    )
+    assert problem.way_out
     assert cell.world.digest()
     assert cell.world.fleet.hosts == {}
+
+
+def test_everything_that_is_wrong_with_a_host_is_told_at_once() -> None:
+    wrong = msgspec.structs.replace(inventory(1, gpus=0), pool="H 100", host_memory_mib=-1)
+    (event,) = Cell().when(up(of=wrong), who="Host.1").events()
+    assert isinstance(event, CommandRefused)
+    fields = ["host", "inventory.pool", "inventory.gpus", "inventory.host_memory_mib"]
+    assert [problem.field for problem in event.problems] == fields
+
+
+def test_a_cell_has_sixteen_pools_with_a_host_at_a_time() -> None:
+    cell = Cell()
+    for number in range(1, 17):
+        cell.hosts(1, pool=f"pool-{number}", first=number)
+    cell.hosts(1, pool="pool-1", first=17)
+    one_more = Problem(
+        field="inventory.pool",
+        rule="1.3",
+        value="pool-17",
+        limit="16 pools in a cell",
+        way_out="join a pool that is there, and tell its hosts apart by model or labels",
+    )
+    said = up(of=inventory(18, pool="pool-17"))
+    cell.when(said, who="host-018").then(
+        CommandRefused(account="host-018", verb="host-up", seq=18, problems=(one_more,))
+    )
+    cell.say(up(of=inventory(2, pool="pool-1")), "host-002")
+    cell.when(said, who="host-018").then(
+        HostRegistered(host="host-018", incarnation="boot-1", inventory=said.inventory)
+    )
+
+
+def test_the_pools_of_one_record_are_counted_too() -> None:
+    cell = Cell()
+    answers = [cell.answer(up(of=inventory(n, pool=f"pool-{n}")), f"host-{n:03d}") for n in range(1, 18)]
+    events = cell.step("health", tuple(answers))
+    assert [type(event) for event in events] == [*16 * [HostRegistered], CommandRefused]
 
 
 # devices that change under running work -------------------------------------------------------------
@@ -161,7 +236,8 @@ def test_holds_of_two_owners_stand_side_by_side() -> None:
 def test_only_its_owner_clears_a_hold() -> None:
     cell = Cell().hosts(1)
     cell.say(CordonHost(host="host-001"))
-    problem = Problem(field="host", rule="7.1", value="host-001", limit="only the owner clears a hold", way_out="ann")
+    limit = "only the owner clears a hold"
+    problem = Problem(field="host", rule="7.1", value="host-001", limit=limit, way_out="ask ann")
     cell.when(ReturnHost(host="host-001"), who="eve").then(
         CommandRefused(account="eve", verb="return-host", seq=1, problems=(problem,))
     )
@@ -170,7 +246,8 @@ def test_only_its_owner_clears_a_hold() -> None:
 @pytest.mark.parametrize("said", [CordonHost(host="host-009"), ReturnHost(host="host-009")])
 def test_a_host_that_is_not_registered_is_refused(said: CordonHost | ReturnHost) -> None:
     verb = str(type(said).__struct_config__.tag)
-    problem = Problem(field="host", rule="7.1", value="host-009", limit="a registered host")
+    limit, way_out = "a registered host", "see `fairlease hosts`"
+    problem = Problem(field="host", rule="7.1", value="host-009", limit=limit, way_out=way_out)
     Cell().when(said).then(CommandRefused(account="ann", verb=verb, seq=1, problems=(problem,)))
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from fairlease.core import ledger
 from fairlease.core.world import World
-from fairlease_schemas.budget import BudgetChanged
+from fairlease_schemas.budget import BudgetChanged, BudgetMemberChanged
 from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangePolicy
 from fairlease_schemas.job import CommandRefused, End, Problem
 from fairlease_schemas.policy import Policy, PolicyChanged, WindowBound
@@ -16,6 +16,11 @@ def changed(budget: str, weight: int = 1, parent: str = "", reason: str = "") ->
     return BudgetChanged(budget=budget, weight=weight, author="ann", parent=parent, reason=reason)
 
 
+def founded(budget: str) -> BudgetMemberChanged:
+    """Whoever makes a budget becomes its lead."""
+    return BudgetMemberChanged(budget=budget, account="ann", role="lead", author="ann")
+
+
 def refused(verb: str, seq: int, **problem: str) -> CommandRefused:
     return CommandRefused(account="ann", verb=verb, seq=seq, problems=(Problem(**problem),))
 
@@ -23,7 +28,7 @@ def refused(verb: str, seq: int, **problem: str) -> CommandRefused:
 def chain(cell: Cell, *names: str) -> Cell:
     """Each name hangs below the one before it."""
     for parent, name in zip(("", *names), names, strict=False):
-        cell.say(ChangeBudget(budget=name, weight=1, parent=parent), "lead")
+        cell.say(ChangeBudget(budget=name, weight=1, parent=parent))
     return cell
 
 
@@ -51,43 +56,102 @@ def test_another_policy_takes_another_name() -> None:
     assert (cell.world.policy_name, cell.world.policy) == ("short", short)
     cell.when(ChangePolicy(name="short", policy=short)).then()
     cell.when(ChangePolicy(name="short", policy=Policy())).then(
-        refused("change-policy", 3, field="name", rule="10.1", value="short", way_out="other numbers need another name")
+        refused(
+            "change-policy",
+            3,
+            field="name",
+            rule="10.1",
+            value="short",
+            limit="the numbers in force under this name",
+            way_out="other numbers need another name",
+        )
     )
 
 
+def bounds(*of: tuple[int, int, int]) -> Policy:
+    return Policy(window_bounds=tuple(WindowBound(up_to_gpus=u, shortest_ms=s, longest_ms=e) for u, s, e in of))
+
+
+ANY, AT_LEAST_ONE = "0-1000000000000", "1-1000000000000"
+
+
 @pytest.mark.parametrize(
-    ("policy", "field"),
+    ("policy", "field", "rule", "value", "limit"),
     [
-        pytest.param(Policy(ranker="fair-tree"), "policy.ranker", id="a ranker that is not there yet"),
-        pytest.param(Policy(lookback_ms=0), "policy.lookback_ms", id="no lookback"),
-        pytest.param(Policy(rank_period_ms=0), "policy.rank_period_ms", id="a cycle without end"),
-        pytest.param(Policy(grace_cap_ms=-1), "policy.grace_cap_ms", id="a negative length"),
-        pytest.param(Policy(stop_margin_ms=10**12 + 1), "policy.stop_margin_ms", id="more than 31 years"),
-        pytest.param(Policy(max_grants_per_cycle=501), "policy.max_…", id="more grants than a record holds"),
-        pytest.param(Policy(max_grants_per_cycle=0), "policy.max_grants_per_cycle", id="no grants at all"),
-        pytest.param(Policy(max_classes_per_pool=257), "policy.max_…", id="more classes than a record holds"),
-        pytest.param(Policy(window_bounds=()), "policy.window_bounds", id="no bounds"),
         pytest.param(
-            Policy(window_bounds=(WindowBound(up_to_gpus=8, shortest_ms=2, longest_ms=1),)),
-            "policy.window_bounds",
+            Policy(ranker="fair-tree"), "ranker", "3.9", "fair-tree", "budget-window", id="a ranker that is not there"
+        ),
+        pytest.param(Policy(lookback_ms=0), "lookback_ms", "10.1", "0", AT_LEAST_ONE, id="no lookback"),
+        pytest.param(Policy(rank_period_ms=-5), "rank_period_ms", "10.1", "-5", AT_LEAST_ONE, id="a cycle without end"),
+        pytest.param(Policy(grace_cap_ms=-1), "grace_cap_ms", "10.1", "-1", ANY, id="a negative length"),
+        pytest.param(
+            Policy(stop_margin_ms=10**12 + 1), "stop_margin_ms", "10.1", "1000000000001", ANY, id="more than 31 years"
+        ),
+        pytest.param(
+            Policy(max_grants_per_cycle=501), "max_grants_per_cycle", "L2", "501", "1-500", id="too many grants"
+        ),
+        pytest.param(Policy(max_grants_per_cycle=0), "max_grants_per_cycle", "L2", "0", "1-500", id="no grants at all"),
+        pytest.param(
+            Policy(max_classes_per_pool=257), "max_classes_per_pool", "L2", "257", "1-256", id="too many classes"
+        ),
+        pytest.param(Policy(window_bounds=()), "window_bounds", "1.4", "0 bounds", "1-64 bounds", id="no bounds"),
+        pytest.param(
+            bounds(*((n, 1, 2) for n in range(1, 66))),
+            "window_bounds",
+            "1.4",
+            "65 bounds",
+            "1-64 bounds",
+            id="more bounds than anybody reads",
+        ),
+        pytest.param(
+            bounds((8, 2, 1)),
+            "window_bounds.0.longest_ms",
+            "1.4",
+            "1",
+            f"2-{10**12}",
             id="a longest below the shortest",
         ),
         pytest.param(
-            Policy(window_bounds=(WindowBound(up_to_gpus=8, shortest_ms=1, longest_ms=10**30),)),
-            "policy.window_bounds",
+            bounds((8, 1, 10**30)),
+            "window_bounds.0.longest_ms",
+            "1.4",
+            str(10**30)[:30],
+            f"1-{10**12}",
             id="a bound that no snapshot could hold",
         ),
+        pytest.param(bounds((8, -1, 1)), "window_bounds.0.shortest_ms", "1.4", "-1", ANY, id="a negative bound"),
         pytest.param(
-            Policy(window_bounds=(WindowBound(up_to_gpus=8, shortest_ms=-1, longest_ms=1),)),
-            "policy.window_bounds",
-            id="a negative bound",
+            bounds((8, 1, 2), (8, 1, 2)),
+            "window_bounds.1.up_to_gpus",
+            "1.4",
+            "8",
+            f"9-{10**12}",
+            id="sizes that do not rise",
         ),
     ],
 )
-def test_a_policy_out_of_bounds_is_refused(policy: Policy, field: str) -> None:
+def test_a_policy_out_of_bounds_is_refused(policy: Policy, field: str, rule: str, value: str, limit: str) -> None:
     (event,) = Cell().when(ChangePolicy(name="new", policy=policy)).events()
     assert isinstance(event, CommandRefused)
-    assert [problem.field for problem in event.problems] == [field]
+    (problem,) = event.problems
+    assert (problem.field, problem.rule, problem.value, problem.limit) == (f"policy.{field}", rule, value, limit)
+    assert problem.way_out
+
+
+def test_every_number_that_is_wrong_is_told_at_once() -> None:
+    policy = Policy(ranker="x", lookback_ms=0, brake_count=-1, window_bounds=())
+    (event,) = Cell().when(ChangePolicy(name="new", policy=policy)).events()
+    assert isinstance(event, CommandRefused)
+    fields = ["policy.ranker", "policy.lookback_ms", "policy.brake_count", "policy.window_bounds"]
+    assert [problem.field for problem in event.problems] == fields
+
+
+@pytest.mark.parametrize("name", ["", "Short", "a b", "x" * 64])
+def test_a_policy_has_a_name(name: str) -> None:
+    limit, way_out = "1-63 of a-z 0-9 -", "choose another name"
+    Cell().when(ChangePolicy(name=name, policy=Policy())).then(
+        refused("change-policy", 1, field="name", rule="10.1", value=name, limit=limit, way_out=way_out)
+    )
 
 
 # the tree -------------------------------------------------------------------------------------------
@@ -95,8 +159,8 @@ def test_a_policy_out_of_bounds_is_refused(policy: Policy, field: str) -> None:
 
 def test_nodes_are_made_reweighted_and_moved() -> None:
     cell = Cell()
-    cell.when(ChangeBudget(budget="org", weight=2, reason="new")).then(changed("org", 2, reason="new"))
-    cell.when(ChangeBudget(budget="team", weight=1, parent="org")).then(changed("team", 1, "org"))
+    cell.when(ChangeBudget(budget="org", weight=2, reason="new")).then(changed("org", 2, reason="new"), founded("org"))
+    cell.when(ChangeBudget(budget="team", weight=1, parent="org")).then(changed("team", 1, "org"), founded("team"))
     cell.when(ChangeBudget(budget="team", weight=5)).then(changed("team", 5, "org"))
     cell.when(ChangeBudget(budget="team", weight=5)).then()
     cell.when(ChangeBudget(budget="team", weight=5, parent="")).then(changed("team", 5))
@@ -111,7 +175,9 @@ def test_a_second_change_in_one_record_is_decided_on_the_first_ones_tree() -> No
         ChangeBudget(budget="org", weight=1, parent="team"),
     ).then(
         changed("org"),
+        founded("org"),
         changed("team", 1, "org"),
+        founded("team"),
         refused(
             "change-budget",
             3,
@@ -130,7 +196,7 @@ def test_no_node_hangs_below_itself(parent: str) -> None:
     cell.when(ChangeBudget(budget="a", weight=1, parent=parent)).then(
         refused(
             "change-budget",
-            1,
+            4,
             field="parent",
             rule="2.1",
             value=parent,
@@ -143,9 +209,9 @@ def test_no_node_hangs_below_itself(parent: str) -> None:
 def test_the_tree_has_eight_levels() -> None:
     cell = chain(Cell(), *"abcdefgh")
     too_deep = {"field": "parent", "rule": "2.1", "limit": "8 levels", "way_out": "hang it higher up"}
-    cell.when(ChangeBudget(budget="i", weight=1, parent="h")).then(refused("change-budget", 1, value="h", **too_deep))
+    cell.when(ChangeBudget(budget="i", weight=1, parent="h")).then(refused("change-budget", 9, value="h", **too_deep))
     chain(cell, "x", "y")
-    cell.when(ChangeBudget(budget="x", weight=1, parent="g")).then(refused("change-budget", 2, value="g", **too_deep))
+    cell.when(ChangeBudget(budget="x", weight=1, parent="g")).then(refused("change-budget", 12, value="g", **too_deep))
     cell.when(ChangeBudget(budget="x", weight=1, parent="f")).then(changed("x", 1, "f"))
     assert max(depth for _, depth in cell.world.tree.walk()) == 7
 
@@ -165,7 +231,7 @@ def test_a_parent_that_is_not_there_is_refused() -> None:
 
 
 def test_no_children_below_a_leaf_that_live_jobs_are_charged_to() -> None:
-    cell = Cell().hosts(1).budgets(a=1, b=1)
+    cell = chain(chain(Cell().hosts(1), "a"), "b")
     job = cell.submit("r1")
     busy = {
         "field": "parent",
@@ -174,14 +240,14 @@ def test_no_children_below_a_leaf_that_live_jobs_are_charged_to() -> None:
         "limit": "no children while jobs are charged to it",
         "way_out": "end or move its jobs first",
     }
-    cell.when(ChangeBudget(budget="sub", weight=1, parent="a")).then(refused("change-budget", 2, **busy))
-    cell.when(ChangeBudget(budget="b", weight=1, parent="a")).then(refused("change-budget", 3, **busy))
+    cell.when(ChangeBudget(budget="sub", weight=1, parent="a")).then(refused("change-budget", 4, **busy))
+    cell.when(ChangeBudget(budget="b", weight=1, parent="a")).then(refused("change-budget", 5, **busy))
     cell.gone(job)
-    cell.when(ChangeBudget(budget="sub", weight=1, parent="a")).then(changed("sub", 1, "a"))
+    cell.when(ChangeBudget(budget="sub", weight=1, parent="a")).then(changed("sub", 1, "a"), founded("sub"))
 
 
 def test_a_leaf_with_jobs_may_be_moved_and_reweighted() -> None:
-    cell = Cell().hosts(1).budgets(org=1, a=1)
+    cell = chain(chain(Cell().hosts(1), "org"), "a")
     cell.submit("r1")
     cell.when(ChangeBudget(budget="a", weight=3, parent="org")).then(changed("a", 3, "org"))
 
@@ -203,7 +269,7 @@ def test_weights_are_from_one_to_a_million(weight: int) -> None:
 
 @pytest.mark.parametrize("weight", [1, 1_000_000])
 def test_the_bounds_of_weights_are_weights(weight: int) -> None:
-    Cell().when(ChangeBudget(budget="a", weight=weight)).then(changed("a", weight))
+    Cell().when(ChangeBudget(budget="a", weight=weight)).then(changed("a", weight), founded("a"))
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "a.b", "-a", "a-", "a" * 64, "é", "a\n"])

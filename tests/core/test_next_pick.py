@@ -2,7 +2,9 @@
 
 import pytest
 
-from fairlease.core.fairshare.next_pick import Picker, _Node, compare_standing
+from fairlease.core.fairshare.next_pick import Picker
+from fairlease.core.fairshare.scales import Node as _Node
+from fairlease.core.fairshare.scales import compare_standing
 from fairlease_schemas.cycle import Licence, NodeStanding, PoolRank, RequestClass
 from fairlease_schemas.envelope import Address
 
@@ -62,6 +64,7 @@ def order(picks: Picker, block: str = "") -> str:
     ],
 )
 def test_the_least_standing_goes_first(first: NodeStanding, second: NodeStanding) -> None:
+    # rule: 3.2
     assert compare_standing(_Node(first), _Node(second)) < 0
     assert compare_standing(_Node(second), _Node(first)) > 0
 
@@ -70,27 +73,32 @@ def test_the_least_standing_goes_first(first: NodeStanding, second: NodeStanding
 
 
 def test_a_leaf_is_served_by_first_submission_across_its_classes() -> None:
+    # rule: 3.2
     assert order(picker(node("a"), line="xyxy", leaves=(of("x"), of("y")))) == "x1 y2 x3 y4"
 
 
 def test_each_grant_charges_its_path_so_that_leaves_take_turns() -> None:
+    # rule: 3.2
     both = (of("x", "a"), of("y", "b"))
     assert order(picker(node("a"), node("b"), line="xxxyyy", leaves=both)) == "x1 y4 x2 y5 x3 y6"
 
 
 def test_a_heavier_leaf_gets_more_turns() -> None:
+    # rule: 3.2 2.1
     both = (of("x", "a"), of("y", "b"))
     picks = picker(node("a", entitled=1_000), node("b", entitled=2_000, weight=2), line="xxxyyy", leaves=both)
     assert order(picks) == "y4 x1 y5 y6 x2 x3"
 
 
 def test_the_charge_is_gpus_times_window() -> None:
+    # rule: 3.2
     big = of("x", "a", gpus=4, window_ms=GPU_MS)
     picks = picker(node("a"), node("b"), line="xxyyyyy", leaves=(big, of("y", "b")))
     assert order(picks) == "x1 y3 y4 y5 y6 x2 y7"
 
 
 def test_a_block_charges_nobody_and_takes_the_whole_class_out() -> None:
+    # rule: 3.2 4.4
     both = (of("x", "a"), of("y", "a"), of("z", "b"))
     assert order(picker(node("a"), node("b"), line="xyxyzz", leaves=both), block="x") == "x1 y2 z5 y4 z6"
 
@@ -103,6 +111,7 @@ def test_a_job_taken_elsewhere_is_passed_over_and_charges_nobody() -> None:
 
 
 def test_from_the_root_down_the_organisation_that_stands_lower_goes_first() -> None:
+    # rule: 3.2
     nodes = (
         node("org", 500),
         node("a", 0, parent="org"),
@@ -145,6 +154,7 @@ def test_nobody_waits() -> None:
 def test_the_licence_says_on_which_side_of_its_share_the_leaf_stands(
     spent: int, entitled: int, licence: Licence
 ) -> None:
+    # rule: 3.6 3.7
     pick = picker(node("a", spent, entitled), line="x", leaves=(of("x"),)).next()
     assert pick is not None
     assert pick.licence is licence
@@ -159,18 +169,21 @@ def test_the_same_pick_is_told_until_it_is_dealt_with() -> None:
 
 
 def test_the_lane_goes_first_then_budgets_then_idle_work() -> None:
+    # rule: 3.1 3.2 3.3
     lane, plain, idle = of("d"), of("x"), of("i", window_ms=0)
     picks = picker(node("a"), line="ixd", lane=(lane,), leaves=(lane, plain), idle=(idle,))
     assert order(picks) == "d3 x2 i1"
 
 
 def test_the_lane_is_in_order_of_submission_and_charges_like_everything_else() -> None:
+    # rule: 3.1
     d, e = of("d", "a"), of("e", "b")
     leaves = (d, of("x", "a"), e, of("y", "b"))
     assert order(picker(node("a"), node("b"), line="eddxy", lane=(d, e), leaves=leaves)) == "e1 d2 d3 y5 x4"
 
 
 def test_what_the_lane_does_not_take_ranks_as_ordinary_work() -> None:
+    # rule: 3.1
     d = of("d")
     picks = picker(node("a"), line="xd", lane=(d,), leaves=(of("x"), d))
     assert picks.next() is not None
@@ -179,6 +192,7 @@ def test_what_the_lane_does_not_take_ranks_as_ordinary_work() -> None:
 
 
 def test_idle_work_is_by_submission_whoever_stands_where() -> None:
+    # rule: 3.3
     idle = (of("i", "a", window_ms=0), of("j", "b", window_ms=0))
     picks = picker(node("a", 10**6), node("b"), line="ijij", idle=idle)
     assert order(picks) == "i1 j2 i3 j4"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairlease.core.placement.fit import Room, Shape
 from fairlease_schemas.commands import CancelJob, CordonHost, ReturnHost
 from fairlease_schemas.cycle import Claim, CyclePlaced, GangGranted, Licence
 from fairlease_schemas.job import End
@@ -51,11 +52,13 @@ def filled(here: Cell, *gpus: int) -> Cell:
     ],
 )
 def test_a_part_of_a_host_goes_to_the_fullest_that_takes_it(held: tuple[int, ...], gpus: int, host: str) -> None:
+    # rule: 4.1 4.3
     here = filled(cell(), *held)
     assert where(here, here.submit("r1", gpus_per_host=gpus)) == [(host, gpus)]
 
 
 def test_the_lowest_free_gpus_are_taken() -> None:
+    # rule: 4.3
     here = cell(1)
     first = here.submit("r1", gpus_per_host=2)
     second = here.submit("r2", gpus_per_host=3)
@@ -66,6 +69,7 @@ def test_the_lowest_free_gpus_are_taken() -> None:
 
 
 def test_a_held_host_has_no_room() -> None:
+    # rule: 4.1
     here = cell()
     here.say(CordonHost(host="host-001"))
     assert where(here, here.submit("r1")) == [("host-002", 1)]
@@ -75,6 +79,7 @@ def test_a_held_host_has_no_room() -> None:
 
 
 def test_a_gang_is_one_grant_of_whole_hosts() -> None:
+    # rule: 4.1
     here = cell(3)
     here.submit("small")
     job = here.submit("r1", hosts=2, gpus_per_host=8)
@@ -82,18 +87,21 @@ def test_a_gang_is_one_grant_of_whole_hosts() -> None:
 
 
 def test_a_gang_stays_inside_the_smallest_block_that_takes_it() -> None:
+    # rule: 4.1
     here = Cell().hosts(4, block=4).hosts(2, first=9, block=4).hosts(3, first=13, block=4).budgets(a=1)
     assert where(here, here.submit("r1", hosts=2, gpus_per_host=8)) == [("host-009", 8), ("host-010", 8)]
     assert where(here, here.submit("r2", hosts=3, gpus_per_host=8)) == [(f"host-{n:03d}", 8) for n in (13, 14, 15)]
 
 
 def test_a_gang_that_no_block_takes_spreads_over_the_fullest_blocks() -> None:
+    # rule: 4.1
     here = Cell().hosts(1, block=4).hosts(3, first=5, block=4).hosts(2, first=9, block=4).budgets(a=1)
     job = here.submit("r1", hosts=4, gpus_per_host=8)
     assert where(here, job) == [(f"host-{n:03d}", 8) for n in (5, 6, 7, 9)]
 
 
 def test_a_gang_waits_for_whole_hosts_though_enough_gpus_are_free() -> None:
+    # rule: 4.1 9.1
     here = filled(cell(3), 1, 1)
     job = here.submit("r1", hosts=2, gpus_per_host=8, settle=False)
     here.settle()
@@ -114,15 +122,72 @@ def test_a_gang_of_eights_takes_no_half_of_a_sixteen() -> None:
 
 
 def test_hosts_of_unlike_sizes_are_filled_by_what_is_free() -> None:
+    # rule: 4.1
     here = Cell().hosts(1, gpus=16).hosts(1, gpus=4, first=2).budgets(a=1)
     assert where(here, here.submit("r1", gpus_per_host=4)) == [("host-002", 4)]
     assert where(here, here.submit("r2", gpus_per_host=4)) == [("host-001", 4)]
+
+
+def blocks() -> Cell:
+    """A block of four hosts, and a later one of two."""
+    return Cell().hosts(4, block=4).hosts(2, first=5, block=4).budgets(a=1)
+
+
+def test_a_whole_host_comes_from_the_smallest_block_so_that_the_largest_gang_still_fits() -> None:
+    # rule: 4.1 4.3
+    here = blocks()
+    assert where(here, here.submit("r1", gpus_per_host=8)) == [("host-005", 8)]
+    assert where(here, here.submit("gang", hosts=4, gpus_per_host=8)) == [(f"host-{n:03d}", 8) for n in (1, 2, 3, 4)]
+
+
+def test_small_work_begins_a_host_of_the_smallest_block() -> None:
+    # rule: 4.1 4.3
+    here = blocks()
+    assert where(here, here.submit("r1", gpus_per_host=2)) == [("host-005", 2)]
+    assert where(here, here.submit("r2", gpus_per_host=2)) == [("host-005", 2)]
+
+
+def test_of_equally_full_hosts_one_that_is_begun_is_taken_before_an_empty_one() -> None:
+    # rule: 4.1 4.3
+    here = Cell().hosts(1, gpus=4).hosts(1, gpus=8, first=2).budgets(a=1)
+    here.submit("half", gpus_per_host=8, settle=False)
+    here.settle()
+    here.gone(next(iter(here.world.jobs)))
+    here.submit("r4", gpus_per_host=4)
+    other = here.submit("five", gpus_per_host=4)
+    assert where(here, other) == [("host-002", 4)]
+    here.gone(next(job for job in here.world.jobs if here.world.jobs[job].request_id == "r4"))
+    assert where(here, here.submit("r6", gpus_per_host=4)) == [("host-002", 4)]
+
+
+def test_equal_blocks_and_hosts_end_in_the_id() -> None:
+    # rule: 4.3
+    here = Cell().hosts(2, first=7, block=4).hosts(2, block=4).budgets(a=1)
+    assert where(here, here.submit("r1", gpus_per_host=8)) == [("host-001", 8)]
+
+
+def test_a_class_that_does_not_fit_is_tried_once_in_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    # rule: 4.4
+    here = filled(cell(1), 8)
+    jobs = [here.submit(f"r{n}", gpus_per_host=8, settle=False) for n in range(50)]
+    tried: list[str] = []
+    find = Room.find
+
+    def noted(room: Room, shape: Shape, job: str, needs_ms: int) -> object:
+        tried.append(job)
+        return find(room, shape, job, needs_ms)
+
+    monkeypatch.setattr(Room, "find", noted)
+    here.step("ranker")
+    here.step("placement")
+    assert tried == jobs[:1]
 
 
 # order and blocks -----------------------------------------------------------------------------------
 
 
 def test_leaves_take_turns_within_one_cycle() -> None:
+    # rule: 3.2
     here = Cell().hosts(1, gpus=4).budgets(a=1, b=1)
     jobs = {name: here.submit(name, name[0], settle=False) for name in ("a1", "a2", "a3", "b1", "b2", "b3")}
     here.settle()
@@ -131,6 +196,7 @@ def test_leaves_take_turns_within_one_cycle() -> None:
 
 
 def test_a_blocked_class_lets_smaller_ones_pass() -> None:
+    # rule: 3.2 4.4
     here = filled(cell(), 8, 4)
     big = [here.submit(f"big{n}", gpus_per_host=8, settle=False) for n in range(3)]
     small = here.submit("small", gpus_per_host=4, settle=False)
@@ -142,6 +208,7 @@ def test_a_blocked_class_lets_smaller_ones_pass() -> None:
 
 
 def test_a_job_waits_in_every_pool_it_accepts_and_is_taken_by_the_first_that_has_room() -> None:
+    # rule: 2.7
     here = Cell().hosts(1).hosts(1, pool="l40s", first=2).budgets(a=1)
     here.submit("full", gpus_per_host=8, pools=("h100",))
     job = here.submit("r1", gpus_per_host=8)
@@ -155,6 +222,7 @@ def test_a_job_waits_in_every_pool_it_accepts_and_is_taken_by_the_first_that_has
 
 
 def test_one_class_may_be_granted_in_one_pool_and_wait_in_another() -> None:
+    # rule: 2.7
     here = Cell().hosts(1).hosts(1, pool="l40s", first=2).budgets(a=1)
     jobs = [here.submit(f"r{n}", gpus_per_host=8, settle=False) for n in range(4)]
     here.settle()
@@ -164,6 +232,7 @@ def test_one_class_may_be_granted_in_one_pool_and_wait_in_another() -> None:
 
 
 def test_a_job_that_accepts_a_pool_that_could_never_take_it_waits_for_the_other() -> None:
+    # rule: 2.7 9.1
     here = Cell().hosts(1).hosts(1, gpus=4, pool="l40s", first=2).budgets(a=1)
     here.submit("full", gpus_per_host=8, pools=("h100",))
     here.submit("r1", gpus_per_host=8, pools=("h100", "l40s"))
@@ -179,6 +248,7 @@ def licences(here: Cell, jobs: list[str]) -> list[str]:
 
 
 def test_the_lane_goes_before_budgeted_work_that_came_first() -> None:
+    # rule: 3.1
     here = filled(cell(1), 8)
     plain = here.submit("plain")
     debug = here.submit("debug", **DEBUG)
@@ -188,6 +258,7 @@ def test_the_lane_goes_before_budgeted_work_that_came_first() -> None:
 
 
 def test_the_lane_takes_two_of_a_person_and_the_third_ranks_as_ordinary_work() -> None:
+    # rule: 3.1
     here = cell(1)
     mine = [here.submit(f"d{n}", settle=False, **DEBUG) for n in range(3)]
     theirs = here.submit("d9", who="bob", settle=False, **DEBUG)
@@ -196,6 +267,7 @@ def test_the_lane_takes_two_of_a_person_and_the_third_ranks_as_ordinary_work() -
 
 
 def test_the_lane_holds_at_most_one_host_in_a_small_pool() -> None:
+    # rule: 3.1
     here = cell(3)
     people = ("ann", "bob", "eve")
     jobs = [here.submit("d1", who=who, gpus_per_host=4, settle=False, **DEBUG) for who in people]
@@ -204,6 +276,7 @@ def test_the_lane_holds_at_most_one_host_in_a_small_pool() -> None:
 
 
 def test_the_lane_holds_a_twentieth_of_a_large_pool() -> None:
+    # rule: 3.1
     here = cell(40)
     jobs = [here.submit("d1", who=f"p{n}", gpus_per_host=8, settle=False, **DEBUG) for n in range(3)]
     here.settle()
@@ -211,6 +284,7 @@ def test_the_lane_holds_a_twentieth_of_a_large_pool() -> None:
 
 
 def test_a_full_lane_in_one_pool_leaves_the_lane_of_another_open() -> None:
+    # rule: 3.1
     here = Cell().hosts(2).hosts(2, pool="l40s", first=9).budgets(a=1)
     first = here.submit("d1", gpus_per_host=8, pools=("h100",), **DEBUG)
     other = here.submit("d2", who="bob", gpus_per_host=8, pools=("l40s",), **DEBUG)
@@ -218,6 +292,7 @@ def test_a_full_lane_in_one_pool_leaves_the_lane_of_another_open() -> None:
 
 
 def test_the_lane_has_room_again_when_its_attempts_end() -> None:
+    # rule: 3.1
     here = cell(1)
     first = here.submit("d1", gpus_per_host=8, **DEBUG)
     here.gone(first)
@@ -225,6 +300,7 @@ def test_the_lane_has_room_again_when_its_attempts_end() -> None:
 
 
 def test_debug_work_is_charged_like_everything_else() -> None:
+    # rule: 3.1 2.4
     here = cell(1)
     job = here.submit("d1", **DEBUG)
     here.at(MINUTE).gone(job, End.FAILED, 1)
@@ -235,17 +311,18 @@ def test_debug_work_is_charged_like_everything_else() -> None:
 
 
 def test_a_claim_closes_its_hosts_to_worse_picks() -> None:
+    # rule: 4.2
     here = cell(1)
     here.submit("idle", min_runtime_ms=0, gpus_per_host=6)
     claim = here.submit("claim", gpus_per_host=4, settle=False)
     worse = here.submit("worse", gpus_per_host=2, min_runtime_ms=HOUR, settle=False)
     here.step("ranker")
     keys = ("a/h100/1x2/3600000ms", "a/h100/1x4/1800000ms")
-    closed = Evidence(pool="h100", needed_gpus=2, needed_hosts=1, reserved_hosts=1, claim=claim)
-    open_ = Evidence(pool="h100", needed_gpus=4, needed_hosts=1, free_gpus=2, largest_hole_gpus=2)
+    kept = {"pool": "h100", "needed_hosts": 1, "reserved_hosts": 1, "claim": claim, "for_ms": 2 * MINUTE}
+    closed, own = (Evidence(**(kept | {"needed_gpus": gpus})) for gpus in (2, 4))  # type: ignore[arg-type] # by name
     assert here.step("placement") == [
         ReasonBegan(subject=keys[0], code=Reason.RESERVATION, evidence=closed),
-        ReasonBegan(subject=keys[1], code=Reason.CAPACITY, evidence=open_),
+        ReasonBegan(subject=keys[1], code=Reason.RESERVATION, evidence=own),
         CyclePlaced(cycle=2, claims=(Claim(job=claim, pool="h100", key=keys[1], licence=Licence.UNDER_SHARE),)),
     ]
     here.settle()
@@ -261,6 +338,7 @@ def test_a_job_that_waits_only_for_the_next_record_evicts_nobody_elsewhere() -> 
 
 
 def test_idle_work_claims_nothing() -> None:
+    # rule: 3.8
     here = cell(1)
     here.submit("idle", min_runtime_ms=0, gpus_per_host=8)
     here.submit("more", min_runtime_ms=0, gpus_per_host=8)

@@ -1,4 +1,7 @@
-"""Who must leave for whom: only idle work, the cheapest that suffices, and the freed hosts are kept."""
+"""Who must leave for whom: the cheapest that suffices, and the freed hosts are kept (5.1, 5.4, 5.6).
+
+What a licence reaches beyond idle work: test_licence; how sets of victims compare: test_victims.
+"""
 
 from fairlease_schemas.commands import CancelJob, CordonHost, ReturnHost
 from fairlease_schemas.cycle import (
@@ -49,6 +52,7 @@ def left(here: Cell, job: str, *hosts: str) -> Cell:
 
 
 def test_a_claim_evicts_idle_work_and_gets_its_host_when_that_is_gone() -> None:
+    # rule: 5.1 5.6
     here = cell()
     victim = idle(here, "i")
     here.start(victim).at(MINUTE)
@@ -61,6 +65,7 @@ def test_a_claim_evicts_idle_work_and_gets_its_host_when_that_is_gone() -> None:
 
 
 def test_the_attempt_that_loses_least_leaves() -> None:
+    # rule: 5.4
     here = cell(2)
     old = idle(here, "old")
     here.at(MINUTE)
@@ -72,6 +77,7 @@ def test_the_attempt_that_loses_least_leaves() -> None:
 
 
 def test_of_equal_losses_the_host_and_then_the_attempt_decide() -> None:
+    # rule: 5.4
     here = cell(2)
     jobs = sorted(idle(here, f"i{n}", gpus=4) for n in range(4))
     claim = here.submit("r1", gpus_per_host=4)
@@ -80,6 +86,7 @@ def test_of_equal_losses_the_host_and_then_the_attempt_decide() -> None:
 
 
 def test_who_turns_out_not_to_be_needed_stays() -> None:
+    # rule: 5.1
     here = cell()
     big = idle(here, "big", gpus=6)
     here.at(MINUTE)
@@ -91,6 +98,7 @@ def test_who_turns_out_not_to_be_needed_stays() -> None:
 
 
 def test_several_leave_the_cheapest_first() -> None:
+    # rule: 5.4 5.6
     here = cell()
     dear = idle(here, "dear", gpus=4)
     here.at(MINUTE)
@@ -111,6 +119,7 @@ def test_several_leave_the_cheapest_first() -> None:
 
 
 def test_an_idle_gang_leaves_as_one_and_only_what_is_claimed_is_kept() -> None:
+    # rule: 5.1 5.6
     here = cell(2)
     victim = idle(here, "gang", hosts=2)
     claim = here.submit("r1", gpus_per_host=8)
@@ -122,6 +131,7 @@ def test_an_idle_gang_leaves_as_one_and_only_what_is_claimed_is_kept() -> None:
 
 
 def test_a_gang_claims_whole_hosts_free_ones_first() -> None:
+    # rule: 5.1
     here = cell(3)
     first = idle(here, "i1")
     here.at(MINUTE)
@@ -131,15 +141,19 @@ def test_a_gang_claims_whole_hosts_free_ones_first() -> None:
     assert here.phase(first) == "granted"
 
 
-def test_budgeted_work_is_never_evicted() -> None:
+def test_budgeted_work_is_never_evicted_inside_its_window() -> None:
+    # rule: 5.1
     here = cell()
-    here.submit("full", gpus_per_host=8, min_runtime_ms=15 * MINUTE)
-    here.at(HOUR)
-    here.submit("r1", "b", gpus_per_host=8)
+    full = here.submit("full", gpus_per_host=8, min_runtime_ms=HOUR)
+    here.at(HOUR - 1)
+    claim = here.submit("r1", "b", gpus_per_host=8)
     assert evictions(here) == []
+    here.at(HOUR)
+    assert evictions(here) == [evicted(full, claim, 8 * HOUR)]
 
 
 def test_a_claim_above_its_share_may_evict_idle_work_too() -> None:
+    # rule: 3.7
     here = cell(2).policy(entitlement_floor_ms=0)
     victim = idle(here, "i")
     claim = here.submit("r1", gpus_per_host=8)
@@ -149,6 +163,7 @@ def test_a_claim_above_its_share_may_evict_idle_work_too() -> None:
 
 
 def test_debug_work_evicts_idle_work() -> None:
+    # rule: 3.5
     here = cell()
     victim = idle(here, "i")
     claim = here.submit("d", lane="debug", min_runtime_ms=10 * MINUTE, timeout_ms=HOUR)
@@ -156,6 +171,7 @@ def test_debug_work_evicts_idle_work() -> None:
 
 
 def test_where_evictions_would_not_suffice_nobody_is_evicted() -> None:
+    # rule: 5.1
     here = cell()
     here.submit("window", gpus_per_host=2)
     idle(here, "i", gpus=6)
@@ -184,6 +200,7 @@ def test_idle_work_on_a_held_host_is_left_alone() -> None:
 
 
 def test_freed_hosts_are_kept_for_the_claim_and_not_for_who_came_in_between() -> None:
+    # rule: 5.6
     here = cell()
     first, second = idle(here, "i1", gpus=4), idle(here, "i2", gpus=4)
     claim = here.submit("r1", gpus_per_host=8)
@@ -198,6 +215,7 @@ def test_freed_hosts_are_kept_for_the_claim_and_not_for_who_came_in_between() ->
 
 
 def test_a_reservation_ends_when_its_time_is_over_and_the_claim_goes_on_waiting() -> None:
+    # rule: 5.6
     here = cell()
     idle(here, "i")
     claim = here.submit("r1", gpus_per_host=8)
@@ -209,6 +227,7 @@ def test_a_reservation_ends_when_its_time_is_over_and_the_claim_goes_on_waiting(
 
 
 def test_an_expired_reservation_opens_its_hosts_before_it_is_ended() -> None:
+    # rule: 5.6
     here = cell()
     first, _ = idle(here, "i1", gpus=4), idle(here, "i2", gpus=4)
     here.submit("r1", gpus_per_host=8)
@@ -220,11 +239,12 @@ def test_an_expired_reservation_opens_its_hosts_before_it_is_ended() -> None:
 
 
 def test_a_reservation_ends_with_its_claim() -> None:
+    # rule: 5.6 9.3
     here = cell()
     victim = idle(here, "i")
     claim = here.submit("r1", gpus_per_host=8)
     here.when(CancelJob(job=claim)).then(JobCancelled(job=claim, account="ann")).follows(
-        ReasonEnded(subject="a/h100/1x8/1800000ms", code=Reason.CAPACITY),
+        ReasonEnded(subject="a/h100/1x8/1800000ms", code=Reason.RESERVATION),
         ReservationEnded(job=claim, why="not-waiting"),
     )
     left(here, victim)
@@ -236,7 +256,7 @@ def test_a_claim_that_finds_room_elsewhere_takes_it_and_lets_its_hosts_go() -> N
     full = here.submit("full", gpus_per_host=8)
     victim = idle(here, "i")
     claim = here.submit("r1", gpus_per_host=8)
-    late = here.submit("r2", "b", gpus_per_host=8, min_runtime_ms=HOUR)
+    late = here.submit("r2", gpus_per_host=8, min_runtime_ms=HOUR)
     assert evictions(here) == [evicted(victim, claim), kept(claim, 2)]
     here.gone(full)
     assert here.world.jobs[claim].attempts[0].hosts == ("host-001",)
@@ -252,7 +272,7 @@ def test_room_that_a_claim_lets_go_is_given_at_once() -> None:
     half, other = idle(here, "i1", gpus=4), idle(here, "i2", gpus=4)
     claim = here.submit("r1", gpus_per_host=8)
     left(here, half)
-    late = here.submit("r2", "b", gpus_per_host=4, min_runtime_ms=HOUR)
+    late = here.submit("r2", gpus_per_host=4, min_runtime_ms=HOUR)
     assert here.phase(late) == "waiting"
     here.gone(full)
     assert (here.phase(claim), here.phase(other)) == ("granted", "stopping")
@@ -312,6 +332,7 @@ def crowd_of_claims(here: Cell, *claims: tuple[str, str, int]) -> dict[str, str]
 
 
 def test_after_the_first_claim_at_most_one_more_per_leaf_evicts_in_a_cycle() -> None:
+    # rule: 5.6
     here = cell(6)
     for n in range(6):
         idle(here, f"i{n}")
@@ -319,10 +340,11 @@ def test_after_the_first_claim_at_most_one_more_per_leaf_evicts_in_a_cycle() -> 
         here, ("a1", "a", 30), ("a2", "a", 31), ("a3", "a", 32), ("b1", "b", 33), ("b2", "b", 34), ("b3", "b", 35)
     )
     claims = [event.claim for event in evictions(here) if isinstance(event, EvictionOrdered)]
-    assert claims == [jobs["a1"], jobs["a2"], jobs["b1"]]
+    assert claims == [jobs["a1"], jobs["b1"], jobs["a2"]]
 
 
 def test_claims_of_one_cycle_do_not_share_victims() -> None:
+    # rule: 5.6
     here = cell(2)
     first, second = idle(here, "i1"), idle(here, "i2")
     jobs = crowd_of_claims(here, ("a1", "a", 30), ("b1", "b", 31))
@@ -346,6 +368,7 @@ def placed_claim(here: Cell, **fields: object) -> str:
 
 
 def test_a_claim_that_fits_by_now_evicts_nobody() -> None:
+    # rule: 5.1
     here = cell(2)
     idle(here, "i1")
     second = idle(here, "i2")
@@ -373,6 +396,7 @@ def test_a_claim_whose_host_is_held_by_now_evicts_nobody() -> None:
 
 
 def test_a_claim_is_planned_again_on_the_world_as_it_is() -> None:
+    # rule: 5.1
     here = cell(2)
     first = idle(here, "i1")
     here.at(MINUTE)
@@ -417,11 +441,12 @@ def test_a_returned_host_ends_no_eviction_but_serves_the_claim() -> None:
 
 
 def test_the_reason_of_a_claim_with_a_reservation_names_it() -> None:
+    # rule: 9.1
     here = cell()
     idle(here, "i")
     claim = here.submit("r1", gpus_per_host=8)
     here.at(10 * SECOND)
-    evidence = Evidence(pool="h100", needed_gpus=8, needed_hosts=1, reserved_hosts=1, claim=claim)
+    evidence = Evidence(pool="h100", needed_gpus=8, needed_hosts=1, reserved_hosts=1, claim=claim, for_ms=KEPT_MS)
     assert here.events(ReasonBegan)[-1] == ReasonBegan(
         subject="a/h100/1x8/1800000ms", code=Reason.RESERVATION, evidence=evidence
     )

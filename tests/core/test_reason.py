@@ -20,7 +20,7 @@ def cell(hosts: int = 1) -> Cell:
 
 def began(code: Reason, key: str = KEY, **evidence: object) -> ReasonBegan:
     numbers = {"pool": "h100", "needed_gpus": 8, "needed_hosts": 1} | evidence
-    return ReasonBegan(subject=key, code=code, evidence=Evidence(**numbers))  # type: ignore[arg-type] - fields by name
+    return ReasonBegan(subject=key, code=code, evidence=Evidence(**numbers))  # type: ignore[arg-type] # by name
 
 
 def ended(code: Reason, key: str = KEY) -> ReasonEnded:
@@ -35,6 +35,7 @@ def open_reasons(here: Cell) -> dict[str, Reason]:
 
 
 def test_a_reason_begins_with_the_first_block_and_ends_with_the_grant() -> None:
+    # rule: 9.1 9.3
     here = cell()
     full = here.submit("full", gpus_per_host=8)
     waits = admitted("r1", gpus_per_host=8)
@@ -56,6 +57,7 @@ def test_what_still_is_so_is_not_written_again() -> None:
 
 
 def test_a_reason_that_changes_begins_anew() -> None:
+    # rule: 9.3
     here = cell(2)
     here.submit("half", gpus_per_host=4)
     here.submit("full", gpus_per_host=8)
@@ -70,6 +72,7 @@ def test_a_reason_that_changes_begins_anew() -> None:
 
 
 def test_a_class_emptied_by_a_cancel_has_no_reason_left() -> None:
+    # rule: 9.3
     here = cell()
     here.submit("full", gpus_per_host=8)
     job = here.submit("r1", gpus_per_host=8)
@@ -77,6 +80,7 @@ def test_a_class_emptied_by_a_cancel_has_no_reason_left() -> None:
 
 
 def test_a_class_of_which_one_still_waits_keeps_its_reason() -> None:
+    # rule: 9.3
     here = cell()
     here.submit("full", gpus_per_host=8)
     first, second = here.submit("r1", gpus_per_host=8), here.submit("r2", gpus_per_host=8)
@@ -113,6 +117,7 @@ def test_a_class_that_a_cut_rank_did_not_reach_keeps_its_reason() -> None:
 
 
 def test_capacity_is_fewer_free_gpus_than_needed() -> None:
+    # rule: 9.1
     here = cell()
     here.submit("half", gpus_per_host=4)
     here.submit("r1", gpus_per_host=8)
@@ -120,6 +125,7 @@ def test_capacity_is_fewer_free_gpus_than_needed() -> None:
 
 
 def test_fragmentation_is_enough_free_gpus_in_no_hole_of_that_shape() -> None:
+    # rule: 9.1
     here = cell(2)
     here.submit("r1", gpus_per_host=5)
     here.submit("r2", gpus_per_host=5)
@@ -130,6 +136,7 @@ def test_fragmentation_is_enough_free_gpus_in_no_hole_of_that_shape() -> None:
 
 
 def test_maintenance_is_too_few_hosts_without_a_hold() -> None:
+    # rule: 9.1
     here = cell(2)
     here.say(CordonHost(host="host-002"))
     here.submit("r1", hosts=2, gpus_per_host=8)
@@ -148,6 +155,7 @@ def test_maintenance_is_too_few_hosts_without_a_hold() -> None:
 
 
 def test_a_conflict_is_a_fleet_that_has_lost_the_shape() -> None:
+    # rule: 9.1
     here = cell()
     here.submit("full", gpus_per_host=7)
     job = here.submit("r1", gpus_per_host=8)
@@ -170,25 +178,27 @@ def test_a_job_whose_pool_has_gone_waits_with_a_reason() -> None:
 
 
 def test_a_reservation_is_named_with_whom_it_is_for() -> None:
+    # rule: 9.1
     here = cell()
     first, _ = (here.submit(f"i{n}", min_runtime_ms=0, gpus_per_host=4) for n in range(2))
     claim = here.submit("claim", gpus_per_host=8)
     here.gone(first, End.CANCELLED, 143)
     here.submit("late", gpus_per_host=4, min_runtime_ms=HOUR)
     assert here.events(ReasonBegan)[-1] == began(
-        Reason.RESERVATION, "a/h100/1x4/3600000ms", needed_gpus=4, reserved_hosts=1, claim=claim
+        Reason.RESERVATION, "a/h100/1x4/3600000ms", needed_gpus=4, reserved_hosts=1, claim=claim, for_ms=2 * MINUTE
     )
 
 
-def test_a_debug_job_that_fits_nowhere_waits_like_any_other() -> None:
+def test_a_debug_job_that_fits_nowhere_waits_for_the_windows_of_its_own_leaf_too() -> None:
     here = cell()
     here.submit("full", gpus_per_host=8)
     here.submit("d", lane="debug", min_runtime_ms=MINUTE, timeout_ms=HOUR)
-    assert open_reasons(here) == {"a/h100/1x1/60000ms/debug:ann": Reason.CAPACITY}
+    assert open_reasons(here) == {"a/h100/1x1/60000ms/debug:ann": Reason.PROTECTED_WINDOWS}
 
 
 @pytest.mark.parametrize("minutes", [0, 1, 59])
 def test_no_reason_is_stale_whenever_the_cell_rests(minutes: int) -> None:
+    # rule: 9.3
     here = cell(2)
     jobs = [here.submit(f"r{n}", gpus_per_host=3 + n % 3, min_runtime_ms=(15 + n) * MINUTE) for n in range(12)]
     here.at(minutes * MINUTE)
@@ -209,3 +219,25 @@ def test_reasons_cost_no_cycle_of_their_own() -> None:
     assert len(here.events(CycleRanked)) == before + 1
     here.passes(9 * SECOND).then()
     assert len(here.events(CycleRanked)) == before + 1
+
+
+def test_two_leaves_of_one_licence_are_told_each_its_own_reason() -> None:
+    """The host is the work of `a`: nothing that `a` could evict; and `b` would need the standing."""
+    # rule: 9.1 5.2
+    here = Cell().hosts(1).budgets(a=1, b=1)
+    here.submit("run", gpus_per_host=8)
+    here.submit("own", gpus_per_host=8, settle=False)
+    here.submit("other", "b", gpus_per_host=8, min_runtime_ms=4 * HOUR)
+    assert open_reasons(here) == {KEY: Reason.CAPACITY, "b/h100/1x8/14400000ms": Reason.WINDOW_OVERSHARE}
+
+
+def test_a_claim_that_only_waits_for_its_turn_is_not_told_of_the_brake() -> None:
+    # rule: 9.1 5.6
+    here = cell(3)
+    for n in range(3):
+        here.submit(f"i{n}", gpus_per_host=8, min_runtime_ms=0)
+    for n in range(3):
+        here.submit(f"r{n}", gpus_per_host=8, min_runtime_ms=(30 + n) * MINUTE, settle=False)
+    for service in ("ranker", "placement", "preemption"):
+        here.step(service)
+    assert list(open_reasons(here).values()) == [Reason.RESERVATION, Reason.RESERVATION, Reason.CAPACITY]

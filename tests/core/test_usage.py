@@ -36,6 +36,7 @@ def naive(steps: list[tuple[int, int]], from_ms: int, to_ms: int) -> int:
     ],
 )
 def test_an_integral_is_exact_at_every_edge(from_ms: int, to_ms: int, expected: int) -> None:
+    # rule: 2.4 2.2
     assert metered((10, 2), (20, 3), (30, -5)).integral(from_ms, to_ms) == expected
 
 
@@ -55,6 +56,7 @@ def test_the_value_is_that_after_the_last_step() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_steps_integrate_as_the_slow_model_does(seed: int) -> None:
+    # rule: 2.4 2.2
     chance = random.Random(seed)
     at_ms, steps = 0, []
     for _ in range(40):

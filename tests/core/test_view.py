@@ -4,11 +4,11 @@ import pytest
 
 from fairlease.core import explain, feed, view
 from fairlease.core.world import World
-from fairlease_schemas.commands import CancelJob, CordonHost
+from fairlease_schemas.commands import CancelJob, CordonHost, HoldJob
 from fairlease_schemas.envelope import Unreadable
 from fairlease_schemas.explain import AsOf, Counterfactual, ShareRow, WhyReason
 from fairlease_schemas.ids import attempt_id
-from fairlease_schemas.job import End
+from fairlease_schemas.job import After, End
 from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell, submitted
 
 
@@ -34,7 +34,22 @@ def test_the_queue_shows_running_jobs_by_grant_then_waiting_ones_by_rank_then_ba
         ("a3", "waiting", 1),
         ("a2", "backoff", None),
     ]
-    assert [row.reason for row in rows] == ["", "", "capacity", "retry-backoff"]
+    assert [row.reason for row in rows] == ["", "", "window-overshare", "retry-backoff"]
+
+
+def test_the_queue_shows_who_does_not_compete_and_counts_them_apart() -> None:
+    here = cell()
+    first = here.submit("first", gpus_per_host=8)
+    after = here.submit("after", after=(After(job=first, when="ok"),))
+    held = here.submit("held")
+    here.say(HoldJob(job=held))
+    found = view.queue(here.world, 10)
+    assert (found.running, found.waiting, found.parked) == (1, 0, 2)
+    assert [(row.job, row.state, row.reason) for row in found.rows[1:]] == [
+        (after, "dependent", "dependency"),
+        (held, "held", "job-held"),
+    ]
+    assert len(view.queue(here.world, 2).rows) == 2
 
 
 def test_the_queue_reads_the_same_after_a_restart() -> None:
@@ -113,6 +128,7 @@ def test_a_job_shows_all_its_attempts() -> None:
 
 
 def test_why_says_reason_place_and_what_would_fit() -> None:
+    # rule: 9.2 9.4
     here = cell()
     here.submit("half", gpus_per_host=5)
     here.submit("first", gpus_per_host=8)
@@ -131,11 +147,12 @@ def test_why_says_reason_place_and_what_would_fit() -> None:
     assert found.counterfactuals == (Counterfactual(change={"gpus_per_host": 3}, start_by_ms=T0),)
     assert found.text.en == (
         f"{job} waits in budget a; it needs 4 GPUs in pool h100, and 3 are free; it is number 2 in line; "
-        "with 3 GPUs per host instead of 4 it would fit now."
+        "with 3 GPUs per host instead of 4: now."
     )
 
 
 def test_why_in_backoff_says_until_when() -> None:
+    # rule: 9.1
     here = cell()
     job = here.submit("r1", max_retries=1)
     here.gone(job, End.FAILED, 1)
@@ -153,6 +170,7 @@ def test_why_names_for_whom_hosts_are_kept_from_the_first_cycle_on() -> None:
 
 @pytest.mark.parametrize("end", list(End))
 def test_every_end_of_a_job_has_words_in_both_languages(end: End) -> None:
+    # rule: 9.4
     here = cell()
     job = here.submit("r1")
     here.gone(job, end, 1)

@@ -15,24 +15,33 @@ from fairlease.core.world import World
 from fairlease_schemas import codec
 from fairlease_schemas.budget import AttemptCharged
 from fairlease_schemas.commands import OWNERS as VERB_OWNERS
-from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangePolicy, CordonHost, ReturnHost
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangeMember,
+    ChangePolicy,
+    CordonHost,
+    HoldJob,
+    ReleaseJob,
+    ReturnHost,
+)
 from fairlease_schemas.cycle import CycleClosed, CyclePlaced, CycleRanked, GangGranted, Licence, Part
 from fairlease_schemas.envelope import Answer, Event, Misshapen, Record, Said, Submitted, TimerFired
 from fairlease_schemas.host import Inventory
 from fairlease_schemas.ids import attempt_id, job_id
 from fairlease_schemas.job import End, JobAdmitted, Request
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.reports import HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone, RunStarted
 
 T0 = 1_700_000_000_000
 SERVICES = ("ledger", "admission", "health", "ranker", "placement", "preemption")
 FRAME = (CycleRanked, CyclePlaced, CycleClosed)
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 OWNER = {Submitted: "admission", CancelJob: "admission", RunStarted: "admission", RunGone: "admission"}
-OWNER |= {Misshapen: "admission"}
-OWNER |= {ChangeBudget: "ledger", ChangePolicy: "ledger"}
+OWNER |= {Misshapen: "admission", HoldJob: "admission", ReleaseJob: "admission", CheckpointDone: "admission"}
+OWNER |= {ChangeBudget: "ledger", ChangeMember: "ledger", ChangePolicy: "ledger"}
 OWNER |= {CordonHost: "health", ReturnHost: "health", HostUp: "health"}
-REPORTS = (HostUp, RunStarted, RunGone)
+REPORTS = (HostUp, RunStarted, RunGone, CheckpointDone)
 assert set(VERB_OWNERS) == {"admission", "ledger", "health"}
 
 
@@ -126,16 +135,18 @@ class Cell:
         return self
 
     def budgets(self, **weights: int) -> "Cell":
-        """`org__team=3` hangs `team` below `org`; underscores in names become dashes."""
+        """`org__team=3` hangs `team` below `org`; underscores in names become dashes.
+
+        `lead` leads them, and everybody is a member: stories about membership say so themselves.
+        """
         for name, weight in weights.items():
-            parent, _, leaf = name.rpartition("__")
-            self.say(
-                ChangeBudget(budget=leaf.replace("_", "-"), weight=weight, parent=parent.replace("_", "-")), "lead"
-            )
+            parent, _, leaf = (part.replace("_", "-") for part in name.rpartition("__"))
+            self.say(ChangeBudget(budget=leaf, weight=weight, parent=parent), "lead")
+            self.say(ChangeMember(budget=leaf, account="*", role="member"), "lead")
         return self
 
     def policy(self, **numbers: object) -> "Cell":
-        self.say(ChangePolicy(name=f"policy-{len(self.records)}", policy=Policy(**numbers)), "lead")  # type: ignore[arg-type] - fields by name
+        self.say(ChangePolicy(name=f"policy-{len(self.records)}", policy=Policy(**numbers)), "lead")  # type: ignore[arg-type]  # fields by name
         return self
 
     def submit(
@@ -236,7 +247,7 @@ def request(**fields: object) -> Request:
         "grace_ms": 30_000,
         "is_resumable": True,
     }
-    return Request(**(defaults | fields))  # type: ignore[arg-type] - fields by name
+    return Request(**(defaults | fields))  # type: ignore[arg-type]  # fields by name
 
 
 def submitted(request_id: str, budget: str = "a", **fields: object) -> Submitted:
@@ -257,7 +268,7 @@ def granted(job: str, *parts: Part, number: int = 1, **fields: object) -> GangGr
     """A grant in the pool `h100` of the window that `request` asks for, ranked by a standing below its share."""
     defaults: dict[str, object] = {"pool": "h100", "window_ms": 30 * MINUTE, "licence": Licence.UNDER_SHARE}
     whole = defaults | fields
-    return GangGranted(job=job, attempt=attempt_id(job, number), number=number, parts=parts, **whole)  # type: ignore[arg-type] - fields by name
+    return GangGranted(job=job, attempt=attempt_id(job, number), number=number, parts=parts, **whole)  # type: ignore[arg-type]  # fields by name
 
 
 def on(host: int, *gpus: int) -> Part:

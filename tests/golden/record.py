@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from fairlease_schemas.commands import CancelJob, CordonHost, ReturnHost
+from fairlease_schemas.commands import CancelJob, ChangeMember, CordonHost, HoldJob, ReleaseJob, ReturnHost
 from fairlease_schemas.envelope import Misshapen, TimerFired, Unreadable
 from fairlease_schemas.ids import job_id
-from fairlease_schemas.job import End, Problem
-from fairlease_schemas.reports import HostUp, RunGone
+from fairlease_schemas.job import After, End, Problem
+from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone
 from tests.dsl.cell import DAY, HOUR, MINUTE, SECOND, T0, Cell, inventory, submitted
 
 FOLDER: Final = Path(__file__).parent
@@ -130,10 +130,39 @@ def _of_the_day(cell: Cell, day: int) -> None:
             cell.say(CancelJob(job=job_id("ann", "lab", "huge")))
 
 
+def promises_and_people() -> Cell:
+    """Windows, a promise kept, one replaced and one voided; checkpoints, holds, waits for others, members."""
+    cell = Cell().hosts(4, block=2).budgets(a=1, b=1).policy(rank_period_ms=MINUTE, promise_permille=1000)
+    cell.say(ChangeMember(budget="b", account="eve", role="member"), "lead")
+    first = cell.submit("p1", hosts=4, gpus_per_host=8, min_runtime_ms=2 * HOUR, timeout_ms=8 * HOUR)
+    cell.start(first).at(30 * MINUTE)
+    live = cell.world.jobs[first].attempts[-1]
+    cell.say(CheckpointDone(attempt=live.id, token=str(live.token), step=100), live.hosts[0])
+    cell.at(HOUR)
+    second = cell.submit("p2", "b", who="bob", gpus_per_host=8, min_runtime_ms=30 * MINUTE, timeout_ms=8 * HOUR)
+    cell.at(HOUR + 10 * MINUTE)
+    held = cell.submit("p3", "b", who="bob", gpus_per_host=8, min_runtime_ms=30 * MINUTE)
+    cell.say(HoldJob(job=held), "bob")
+    later = cell.submit("p4", "b", who="bob", after=(After(job=second, when="any"),))
+    cell.at(2 * HOUR + MINUTE)
+    if cell.phase(first) == "stopping":
+        cell.gone(first, End.CANCELLED, 143)
+    cell.at(2 * HOUR + 2 * MINUTE)
+    cell.say(ReleaseJob(job=held), "bob")
+    cell.start(second).at(3 * HOUR).gone(second)
+    cell.at(3 * HOUR + MINUTE)
+    third = cell.submit("p5", "b", who="bob", hosts=4, gpus_per_host=8, min_runtime_ms=30 * MINUTE)
+    cell.at(3 * HOUR + 10 * MINUTE)
+    for job in (third, later):
+        cell.say(CancelJob(job=job), "bob")
+    return cell.at(5 * HOUR)
+
+
 LOGS: Final[dict[str, Callable[[], Cell]]] = {
     "idle-work-gives-way": idle_work_gives_way,
     "gangs-fail-and-come-back": gangs_fail_and_come_back,
     "shares-over-a-week": shares_over_a_week,
+    "promises-and-people": promises_and_people,
 }
 
 

@@ -26,7 +26,10 @@ def anything(kind: typing.Any) -> st.SearchStrategy[typing.Any]:  # noqa: ANN401
     if typing.get_origin(kind) is dict:
         return st.dictionaries(_TEXT, anything(typing.get_args(kind)[1]), max_size=3)
     if typing.get_origin(kind) is tuple:
-        return st.lists(anything(typing.get_args(kind)[0]), max_size=3).map(tuple)
+        first, *rest = typing.get_args(kind)
+        if rest != [...]:
+            return st.tuples(*map(anything, (first, *rest)))
+        return st.lists(anything(first), max_size=3).map(tuple)
     if issubclass(kind, Enum):
         return st.sampled_from(kind)
     hints = typing.get_type_hints(kind)

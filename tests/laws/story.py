@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangePolicy, CordonHost, ReturnHost
+from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangeMember, ChangePolicy, CordonHost, ReturnHost
 from fairlease_schemas.envelope import Answer, Said
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import End
@@ -219,6 +219,7 @@ class Player:
             self._say(HostUp(incarnation="boot-1", inventory=inventory(number, gpus, pool, 2)), f"host-{number:03d}")
         for budget in LEAVES:
             self._say(ChangeBudget(budget=budget, weight=1), "lead")
+            self._say(ChangeMember(budget=budget, account="*", role="member"), "lead")
         for step in self.story.steps:
             crossing, self.crossing = self.crossing, None
             self._do(step)

@@ -2,7 +2,6 @@
 
 from fairlease.core.deciders import RULES
 from fairlease.core.job import Phase
-from fairlease.core.placement.fit import Room, Shape
 from fairlease_schemas import job as events
 from fairlease_schemas.budget import BudgetChanged
 from fairlease_schemas.commands import CancelJob
@@ -11,6 +10,8 @@ from fairlease_schemas.cycle import (
     CyclePlaced,
     CycleRanked,
     GangGranted,
+    PromiseEnded,
+    PromiseMade,
     ReservationEnded,
     ReservationMade,
 )
@@ -21,6 +22,7 @@ from fairlease_schemas.policy import PolicyChanged
 from tests.dsl.cell import MINUTE, SERVICES, T0, Cell
 from tests.laws.examine import at_length, examine
 from tests.laws.story import Story, play, stories
+from tests.naive import eviction as slow
 
 LEGAL = {
     "": {"waiting"},
@@ -117,13 +119,15 @@ def test_at_rest_nobody_waits_for_room_that_is_there(examples: int) -> None:
 
 
 def served(cell: Cell) -> None:
-    """No waiting job fits, as things stood when the last cycle looked."""
-    world = cell.world
+    """No waiting job fits on hosts that are nobody else's, as things stood when the last cycle looked."""
+    world, at_ms = cell.world, cell.world.cycle.ranked_ms
     for waiting in world.line.classes.values():
-        shape = Shape(waiting.sample.request.hosts, waiting.sample.request.gpus_per_host)
+        wanted, gpus = waiting.sample.request.hosts, waiting.sample.request.gpus_per_host
         for pool in waiting.sample.request.pools:
-            for _, job in waiting.members:
-                assert Room(world, pool, world.cycle.ranked_ms).find(shape, job) is None
+            for _, name in waiting.members:
+                able = slow.fitting(world, slow.open_hosts(world, pool, at_ms, name), wanted, gpus)
+                free = [host for host in able if slow.free_on(world, host) >= gpus]
+                assert len(free) < wanted, f"{name} waits, and {free} are free"
 
 
 @at_length
@@ -156,7 +160,8 @@ class Ranks:
 
     NEWS = (
         *(events.JobAdmitted, events.JobCancelled, events.JobReleased, events.JobRequeued, events.AttemptEnded),
-        *(BudgetChanged, PolicyChanged, HostRegistered, HostHeld, HostHoldCleared, ReservationEnded, CycleAbandoned),
+        *(BudgetChanged, PolicyChanged, HostRegistered, HostHeld, HostHoldCleared),
+        *(ReservationEnded, PromiseEnded, CycleAbandoned),
     )
 
     def __init__(self) -> None:
@@ -171,15 +176,29 @@ class Ranks:
         for event in record.events:
             if isinstance(event, CycleRanked):
                 is_due = record.at_ms >= self.ranked_ms + policy.rank_period_ms
-                assert is_due or self.is_cut or self.news_position > self.basis, "a rank without a reason"
+                is_news = self.is_cut or self.news_position > self.basis
+                assert is_due or is_news or self._is_telling(cell, record.at_ms), "a rank without a reason"
                 self.ranked_ms, self.basis, self.is_cut = cell.world.log_time_ms, record.basis, event.is_cut
             elif isinstance(event, CyclePlaced):
                 self.is_cut = self.is_cut or event.is_cut
-            elif isinstance(event, ReservationMade):
+            elif isinstance(event, ReservationMade | PromiseMade):
                 self.kept.add(event.job)
             if isinstance(event, self.NEWS) or (isinstance(event, GangGranted) and event.job in self.kept):
                 self.news_position = cell.world.position
                 self.kept.discard(getattr(event, "job", ""))
+
+    def _is_telling(self, cell: Cell, at_ms: int) -> bool:
+        """Whether somebody on promised hosts was to be told to leave since the rank before."""
+        world, policy = cell.world, cell.world.policy
+        assert policy is not None
+        for promise in world.promises.values():
+            for name in {one for host in promise.hosts for one in world.fleet.occupants(host) if one}:
+                found = world.attempt(name)
+                if found is not None and found[1].ending is None:
+                    told_ms = promise.start_ms - found[0].request.grace_ms - policy.stop_margin_ms
+                    if self.ranked_ms < told_ms <= at_ms:
+                        return True
+        return False
 
 
 @at_length

@@ -74,7 +74,7 @@ class Court:
         """The log as it is now: replayed without a difference, and nothing found by the oracle."""
         journal = self._desk.journal
         await journal.read()
-        assert journal.oracle.findings == []
+        assert journal.oracle.findings == [], journal.oracle.findings
         for entry in journal.messages[self._replayed :]:
             difference = self._replay.check(entry.seq, entry.data)
             assert difference is None, difference
@@ -89,7 +89,7 @@ class Court:
         """Whether the owners answered every command and report, each once, leaving none out."""
         desk = self._desk
         await desk.journal.read()
-        assert desk.journal.oracle.findings == []
+        assert desk.journal.oracle.findings == [], desk.journal.oracle.findings
         names = await api(desk.client, "STREAM.NAMES")
         inboxes = [name for name in names["streams"] if name.startswith(desk.subjects.inbox_prefix)]
         for stream in (*inboxes, desk.subjects.reports_stream):

@@ -90,6 +90,7 @@ class Desk:
         """Budgets and quick numbers, in force when this returns."""
         for budget in BUDGETS:
             await self.answered("change-budget", {"budget": budget, "weight": 1})
+            await self.answered("change-member", {"budget": budget, "account": "*", "role": "member"})
         await self.answered("change-policy", {"name": "quick", "policy": msgspec.to_builtins(QUICK)})
 
     # what is handed in -----------------------------------------------------------------------------
@@ -214,7 +215,7 @@ class Desk:
     async def _is_at_rest(self) -> bool:
         """Whether every job is over, charged, and holds nothing; fails as soon as the oracle finds something."""
         await self.journal.read()
-        assert self.journal.oracle.findings == []
+        assert self.journal.oracle.findings == [], self.journal.oracle.findings
         over = self.journal.ends.keys() >= self.jobs.keys() | self.journal.admitted
         return over and not self.journal.oracle.rest()
 

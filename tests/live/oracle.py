@@ -20,7 +20,10 @@ SCOPE = {
 OWNER = {
     "submit-job": "admission",
     "cancel-job": "admission",
+    "hold-job": "admission",
+    "release-job": "admission",
     "change-budget": "ledger",
+    "change-member": "ledger",
     "change-policy": "ledger",
     "cordon-host": "health",
     "return-host": "health",
@@ -37,6 +40,9 @@ STEPS = TERMINAL | {
     "attempt-ended",
     "job-requeued",
     "job-released",
+    "job-unblocked",
+    "job-held",
+    "job-hold-cleared",
 }
 
 
@@ -49,6 +55,7 @@ class Job:
         self.state = "waiting"
         self.over_at = 0
         self.attempts: list[str] = []
+        self.caused_gpu_ms = 0
 
     @property
     def is_idle(self) -> bool:
@@ -63,6 +70,8 @@ class Attempt:
         self.parts = {part["host"]: tuple(part["gpus"]) for part in event["parts"]}
         self.token = (position, index)
         self.granted_ms = at_ms
+        self.window_ends_ms = at_ms + event.get("window_ms", 0)
+        self.caused_gpu_ms = 0
         self.started: set[str] = set()
         self.gone: dict[str, dict[str, Any]] = {}
         self.is_stillborn = False
@@ -180,6 +189,7 @@ class Oracle:
         elif job.state != "waiting":
             self._wrong(f"{name} is granted to a job that is {job.state}")
         job.attempts.append(name)
+        attempt.caused_gpu_ms, job.caused_gpu_ms = job.caused_gpu_ms, 0
         if event["number"] != len(job.attempts):
             self._wrong(f"{name} is number {event['number']} of {len(job.attempts)}")
         shape = [len(gpus) for gpus in attempt.parts.values()]
@@ -226,10 +236,13 @@ class Oracle:
         attempt = self.attempts.get(event["attempt"])
         if attempt is None or 0 < attempt.over_at <= self._basis:
             self._wrong(f"{event['attempt']} is evicted, and was known to be gone")
-        elif not self.jobs[attempt.job].is_idle:
+        elif not self.jobs[attempt.job].is_idle and self._now_ms < attempt.window_ends_ms:
             self._wrong(f"{event['attempt']} is evicted from its window")
         elif not attempt.over_at:
             self._stopping(event["attempt"])
+        claim = self.jobs.get(event["claim"])
+        if claim is not None and not claim.over_at:
+            claim.caused_gpu_ms += event.get("lost_gpu_ms", 0)
 
     def _stopping(self, attempt: str) -> None:
         self.attempts[attempt].is_stopping = True
@@ -264,7 +277,7 @@ class Oracle:
             self._wrong(f"{event['attempt']} is charged twice, or before its end")
             return
         attempt.charges += 1
-        charged = 0 if self.jobs[attempt.job].is_idle else attempt.held_gpu_ms
+        charged = 0 if self.jobs[attempt.job].is_idle else max(attempt.held_gpu_ms, attempt.caused_gpu_ms)
         if (event["held_gpu_ms"], event["charged_gpu_ms"]) != (attempt.held_gpu_ms, charged):
             self._wrong(f"{event} should say held {attempt.held_gpu_ms} and charged {charged}")
 

@@ -183,7 +183,7 @@ def test_every_contract_of_the_real_traces_is_one_that_admission_takes(name: str
         contract, problems = read_contract(task.contract())
         assert contract is not None, problems
         request = effective_request(cell.world, workload.policy, scheduling_fields(contract))
-        problems, _ = check(cell.world, workload.policy, task.budget, request)
+        problems, _ = check(cell.world, workload.policy, "trace", task.budget, request, cell.now_ms)
         assert problems == ()
 
 

@@ -13,6 +13,7 @@ from fairlease.runtime.contracts import Contracts
 from fairlease.runtime.strict import strict_json
 from fairlease_schemas import codec, contract
 from fairlease_schemas.commands import SubmitJob
+from fairlease_schemas.credential import kind_of
 from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
 from fairlease_schemas.job import Problem
 from fairlease_schemas.subjects import Subjects
@@ -49,11 +50,16 @@ def read_submission(message: Message, said: SubmitJob) -> tuple[Submitted | Miss
     if not contract.is_request_id(said.request_id):
         way_out = "1-128 letters, digits and . _ : @ / + = -, beginning with a letter or digit"
         problems = (Problem(field="request_id", rule="1.14", limit=way_out, way_out="choose another request id"),)
+    elif kind_of(said.request_id):
+        told = f"this looks like {kind_of(said.request_id)}: choose another request id"
+        problems = (Problem(field="request_id", rule="1.13", way_out=told),)
     if len(raw) > contract.MAX_CONTRACT_BYTES:
         limit = f"{contract.MAX_CONTRACT_BYTES} bytes"
         problems += (Problem(field="contract", rule="1.13", limit=limit, way_out="keep data out of the contract"),)
     parsed, wrong = contract.read_contract(data) if not problems else (None, ())
-    if parsed is None:
+    if parsed is not None and parsed.spec.array is not None:
+        problems = _array_problems(said.request_id)
+    if parsed is None or problems:
         return Misshapen(budget=_budget(data), request_id=_printable(said.request_id), problems=problems + wrong), b""
     body = codec.canonical(contract.body(parsed))
     if len(body) > MAX_BODY_BYTES:
@@ -71,6 +77,15 @@ def read_submission(message: Message, said: SubmitJob) -> tuple[Submitted | Miss
     )
 
 
+def _array_problems(request_id: str) -> tuple[Problem, ...]:
+    """Jobs of an array are named by the request id, a slash and their index: that must be a request id too."""
+    if len(request_id) <= contract.MAX_ARRAY_REQUEST_ID:
+        return ()
+    limit = f"{contract.MAX_ARRAY_REQUEST_ID} characters for an array"
+    way_out = "choose a shorter request id"
+    return (Problem(field="request_id", rule="1.11", value=f"{len(request_id)}", limit=limit, way_out=way_out),)
+
+
 def _budget(data: object) -> str:
     """The budget that a misshapen contract names, as far as it can be told; else empty."""
     spec = data.get("spec") if isinstance(data, dict) else None
@@ -79,5 +94,8 @@ def _budget(data: object) -> str:
 
 
 def _printable(text: str) -> str:
+    """The text as a record may hold it; nothing of one that looks like a secret."""
+    if kind_of(text):
+        return ""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in codec.nfc(text[:128]))
     return shown.encode("utf-8", "replace").decode()

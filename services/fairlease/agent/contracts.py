@@ -1,13 +1,14 @@
 """The body of a contract: what a run executes, fetched by its digest and believed only if it has it.
 
 The log holds no command lines, so the agent reads the body from the contracts stream when a run is
-about to start. Of the body it reads the command and the environment; the rest was read by admission.
+about to start. Of the body it reads the command, the environment and how the job saves itself; the
+rest was read by admission.
 """
 
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -28,15 +29,37 @@ class ContractRefused(Exception):
     """The run cannot start; the text says why, for the end's detail."""
 
 
+class Saving(msgspec.Struct, frozen=True):
+    """How the job saves itself: what tells it to, and where its checkpoints go."""
+
+    signal: Literal["TERM", "USR1", "USR2", "none"] = "TERM"
+    uri: str | None = None
+
+
 class Command(msgspec.Struct, frozen=True):
-    """What to execute. `env` is the contract's own."""
+    """What to execute. `env` is the contract's own; `state` is what a resumed run must match (1.9)."""
 
     command: tuple[str, ...]
     env: dict[str, str] = {}
+    checkpoint: Saving = Saving()
+    resumable: bool = True
+    state: dict[str, str | int] | None = None
 
 
 class _Body(msgspec.Struct, frozen=True):
     spec: Command
+
+
+class _Beyond(msgspec.Struct, frozen=True):
+    """What a contract may ask for that plain processes cannot give: better no start than another one than agreed."""
+
+    image: str = ""
+    secrets: dict[str, str] = {}
+    source: dict[str, str] = {}
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    spec: _Beyond
 
 
 async def fetch(last: Last, digest: str, patience_s: float = PATIENCE_S) -> Command:
@@ -63,6 +86,10 @@ def read(data: bytes, digest: str) -> Command:
     if found != digest:
         raise ContractRefused(f"the contract body has digest {found}, the grant names {digest[:64]}")
     try:
+        asked = msgspec.json.decode(data, type=_Asked).spec
+        missing = [name for name in ("image", "secrets", "source") if getattr(asked, name)]
+        if missing:
+            raise ContractRefused(f"the contract asks for {' and '.join(missing)}, which this agent cannot give")
         command = msgspec.json.decode(data, type=_Body).spec
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ContractRefused(f"the contract body cannot be read: {error}") from error
@@ -90,6 +117,7 @@ def environment(order: RunOrder, contract: dict[str, str], devices: Devices, age
         "FAIRLEASE_ATTEMPT_NUMBER": order.attempt.rpartition("-a")[2],
         "FAIRLEASE_TOKEN": order.token,
         "FAIRLEASE_HOST": devices.host,
+        "FAIRLEASE_GPU_MODEL": devices.inventory().model,
         "FAIRLEASE_RANK": str(order.rank),
         "FAIRLEASE_WORLD_SIZE": str(len(order.hosts)),
         "FAIRLEASE_HOSTS": ",".join(order.hosts),

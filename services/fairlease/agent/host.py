@@ -17,25 +17,28 @@ from typing import Final
 
 import msgspec
 
-from fairlease.agent import layout, process
+from fairlease.agent import layout, process, resume, stores
 from fairlease.agent.contracts import Command, ContractRefused, environment
 from fairlease.agent.devices import Devices
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.record import Facts, Gone
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
+from fairlease.agent.saved import Checkpoints
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.ids import AttemptId, HostId
 from fairlease_schemas.job import End
 from fairlease_schemas.orders import HostOrder, RunOrder
-from fairlease_schemas.reports import HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import HostUp, Mismatch, RunGone, RunStarted
 
 log = logging.getLogger("fairlease.agent")
 
 Fetch = Callable[[str], Awaitable[Command]]
+Refused = ContractRefused | stores.StoreRefused | resume.ResumeRefused
 
 KEPT_RUNS: Final = 500
 """Ended runs whose logs can still be read, per host."""
-UNNAMED_GRACE_MS: Final = 10_000
+UNNAMED_MARGIN_MS: Final = 20_000
+"""What is no longer ordered has no grace, for its GPUs may be another's: TERM now, and KILL after half of this."""
 _RETRY_S: Final = 2.0
 _ATTEMPT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,126}")
 _SEEN: Final = "order.json"
@@ -66,13 +69,16 @@ class Host:
         self.outbox = outbox
         self._devices = devices
         self._home = home
+        self._stores = home.parent.parent / "stores"
         self._fetch = fetch
         self._kept = kept
         self._runs = Runs(home, self._changed, log_bytes)
+        self._checkpoints = Checkpoints(outbox, self._runs.live)
         self._boot = process.boot_id()
         self._order: HostOrder | None = None
         self._seen = (0, 0)
-        self._commands: dict[AttemptId, Command | ContractRefused] = {}
+        self._commands: dict[AttemptId, Command | Refused] = {}
+        self._places: dict[AttemptId, dict[str, str]] = {}
         self._fetching: dict[AttemptId, asyncio.Task[None]] = {}
         self._said: set[tuple[AttemptId, str]] = set()
         self._again: asyncio.TimerHandle | None = None
@@ -88,6 +94,7 @@ class Host:
         self._is_open = True
         for run, kind in self._unheard():
             self._say(run, kind)
+        self._checkpoints.open()
 
     def close(self) -> None:
         """Lets go of everything; runs go on."""
@@ -96,6 +103,7 @@ class Host:
             self._again.cancel()
         for task in self._fetching.values():
             task.cancel()
+        self._checkpoints.close()
         self._runs.close()
 
     def obey(self, order: HostOrder) -> None:
@@ -139,7 +147,7 @@ class Host:
         named = {wanted.attempt for wanted in self._order.runs}
         for run in self._runs.live():
             if run.attempt not in named:
-                self._stop(run, "no longer ordered", UNNAMED_GRACE_MS)
+                self._stop(run, "no longer ordered", 0, UNNAMED_MARGIN_MS)
         held = {gpu for run in self._runs.live() for gpu in run.facts.gpus}
         for wanted in self._order.runs:
             known = self._runs.get(wanted.attempt)
@@ -147,11 +155,12 @@ class Host:
                 if self._begin(wanted, held):
                     held.update(wanted.gpus)
             elif wanted.stop:
-                self._stop(known, wanted.stop, wanted.grace_ms)
+                self._stop(known, wanted.stop, wanted.grace_ms, wanted.margin_ms)
         for attempt in self._fetching.keys() - named:
             self._fetching.pop(attempt).cancel()
         for attempt in self._commands.keys() - named:
             del self._commands[attempt]
+            self._places.pop(attempt, None)
         self._prune(named)
 
     def _begin(self, wanted: RunOrder, held: set[str]) -> bool:
@@ -168,11 +177,12 @@ class Host:
         if unknown:
             return self._refuse(wanted, End.START_FAILED, f"GPU {unknown[0]} is not on this host")
         command = self._commands.get(wanted.attempt)
-        if isinstance(command, ContractRefused):
-            return self._refuse(wanted, End.START_FAILED, str(command))
+        if isinstance(command, Refused):
+            mismatches = command.mismatches if isinstance(command, resume.ResumeRefused) else ()
+            return self._refuse(wanted, End.START_FAILED, str(command), mismatches)
         if command is None:
             if wanted.attempt not in self._fetching:
-                task = asyncio.get_running_loop().create_task(self._learn(wanted.attempt, wanted.digest))
+                task = asyncio.get_running_loop().create_task(self._learn(wanted))
                 self._fetching[wanted.attempt] = task
         elif held.isdisjoint(wanted.gpus):
             self._start(wanted, command)
@@ -180,22 +190,23 @@ class Host:
 
     def _start(self, wanted: RunOrder, command: Command) -> None:
         env = environment(wanted, command.env, self._devices, dict(os.environ))
+        env |= self._places.get(wanted.attempt, {})
         try:
-            self._runs.start(self._facts(wanted), command.command, env)
+            self._runs.start(self._facts(wanted), command.command, env, signal_name=command.checkpoint.signal)
         except OSError as error:
             self._try_again(wanted.attempt, error)
 
-    def _refuse(self, wanted: RunOrder, end: End, detail: str) -> bool:
+    def _refuse(self, wanted: RunOrder, end: End, detail: str, mismatches: tuple[Mismatch, ...] = ()) -> bool:
         """Writes down that it is over before it began; False, because it needs no GPUs."""
         try:
-            self._runs.refuse(self._facts(wanted), Gone(end=end, detail=detail))
+            self._runs.refuse(self._facts(wanted), Gone(end=end, detail=detail, mismatches=mismatches))
         except OSError as error:
             self._try_again(wanted.attempt, error)
         return False
 
-    def _stop(self, run: Run, reason: str, grace_ms: int) -> None:
+    def _stop(self, run: Run, reason: str, grace_ms: int, margin_ms: int) -> None:
         try:
-            self._runs.stop(run, reason, grace_ms)
+            self._runs.stop(run, reason, grace_ms, margin_ms)
         except OSError as error:
             self._try_again(run.attempt, error)
 
@@ -217,13 +228,35 @@ class Host:
             boot=self._boot,
         )
 
-    async def _learn(self, attempt: AttemptId, digest: str) -> None:
+    async def _learn(self, wanted: RunOrder) -> None:
+        """Fetches what a run executes and finds its place for checkpoints, or why it cannot start."""
         try:
-            self._commands[attempt] = await self._fetch(digest)
-        except ContractRefused as refused:
-            self._commands[attempt] = refused
-        self._fetching.pop(attempt, None)
+            command = await self._fetch(wanted.digest)
+            self._places[wanted.attempt] = await self._placed(wanted, command)
+            self._commands[wanted.attempt] = command
+        except (ContractRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
+            self._commands[wanted.attempt] = refused
+        self._fetching.pop(wanted.attempt, None)
         self._agree()
+
+    async def _placed(self, wanted: RunOrder, command: Command) -> dict[str, str]:
+        """What a run is told of its checkpoints' place; tries again while the store does not answer."""
+        while True:
+            try:
+                return await stores.aside(lambda: self._looked_up(wanted, command))
+            except OSError as error:
+                log.warning("%s: its store refuses, trying again: %s", wanted.attempt, error)
+            await asyncio.sleep(_RETRY_S)
+
+    def _looked_up(self, wanted: RunOrder, command: Command) -> dict[str, str]:
+        inventory = self._devices.inventory()
+        told = stores.environment(command.checkpoint.uri, wanted.job, self._stores, can_make=inventory.is_simulated)
+        place, number = told.get("FAIRLEASE_CHECKPOINT_DIR"), wanted.attempt.rpartition("-a")[2]
+        manifest = resume.newest(Path(place)) if place and command.resumable and number.isdigit() else None
+        if manifest is not None:
+            state, hosts = command.state or {}, len(wanted.hosts)
+            resume.check(manifest, state, attempt=int(number), hosts=hosts, gpu_model=inventory.model)
+        return told
 
     # what it says --------------------------------------------------------------------------------
     def _changed(self, run: Run) -> None:
@@ -254,12 +287,19 @@ class Host:
         if (run.attempt, kind) in self._said or run.directory.is_acked(kind):
             return
         self._said.add((run.attempt, kind))
+        if kind == "run-gone":
+            self._checkpoints.look(run, is_last=True)
         body: RunStarted | RunGone = RunStarted(attempt=run.attempt, token=run.facts.token)
         if kind == "run-gone":
             gone = run.gone
             assert gone is not None
             body = RunGone(
-                attempt=run.attempt, token=run.facts.token, end=gone.end, exit_code=gone.exit_code, detail=gone.detail
+                attempt=run.attempt,
+                token=run.facts.token,
+                end=gone.end,
+                exit_code=gone.exit_code,
+                detail=gone.detail,
+                mismatches=gone.mismatches,
             )
         self.outbox.put(kind, canonical(body), lambda: self._heard(run, kind))
 
@@ -283,4 +323,5 @@ class Host:
             return
         for run in sorted(spare, key=lambda run: (run.directory.written_ns(layout.GONE), run.attempt))[:excess]:
             self._runs.forget(run)
+            self._checkpoints.forget(run.attempt)
             self._said -= {(run.attempt, "run-started"), (run.attempt, "run-gone")}

@@ -17,6 +17,9 @@ lock, and adopts. Either way one of them decides, and the files tell the other. 
 agent's "look for stop.json") does no harm either: the agent writes stop.json and then looks for the
 claim, the keeper claims and then looks for stop.json, so at least one of them sees the other.
 
+**The stop** (8.1). The notice file is there already; the declared signal goes to those who catch it;
+after the grace TERM to all, and at the last KILL to all, whatever they forked or left (kin.py).
+
 Surprising, and why: the first process stays a zombie until its group was killed, because as long as
 it is there nobody else can have its number; and the keeper is a subreaper, so that what the job puts
 in the background, in sessions of its own too, becomes its child and can be ended and counted.
@@ -31,7 +34,7 @@ import select
 import signal
 import time
 
-from fairlease.agent import layout
+from fairlease.agent import cgroup, kin, layout
 from fairlease.agent.output import Log
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -45,6 +48,7 @@ def keep(run_directory: str) -> None:
     """Claims the run and sees it through, or leaves when someone else has decided about it."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an agent that had blocked some must not make it deaf
     os.closerange(3, _MOST_FDS)  # whatever the agent was started with is no business of a job
     if not _is_let_in(run_directory):
         return
@@ -56,13 +60,15 @@ def keep(run_directory: str) -> None:
         order = json.load(file)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)  # the order lived in memory alone, and now no longer
-    keeper = Keeper(order["command"], order["env"], order["log_bytes"])
+    group = cgroup.make(order["cgroup"], os.path.basename(os.getcwd()))
+    keeper = Keeper(order["command"], order["env"], order["log_bytes"], signal_name=order["signal"], group=group)
     layout.tell(layout.CLAIM, layout.identity(os.getpid()))
     if layout.read_stop() is not None:
         end: dict[str, object] = {"end": "cancelled", "exit_code": None, "detail": "never started"}
     else:
         become_subreaper()
         end = keeper.run()
+    cgroup.remove(group)
     conclude(end)
 
 
@@ -119,10 +125,14 @@ def become_subreaper() -> None:
 class Keeper:
     """One job from its claim to its end. To be made before the claim: it takes the signals."""
 
-    def __init__(self, command: list[str], env: dict[str, str], log_bytes: int) -> None:
+    def __init__(
+        self, command: list[str], env: dict[str, str], log_bytes: int, *, signal_name: str, group: str
+    ) -> None:
         self._command = command
         self._env = env
         self._log = Log(log_bytes)
+        self._signal = 0 if signal_name == "none" else signal.Signals[f"SIG{signal_name}"]
+        self._group = group
         self._wakeups, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGUSR1):
@@ -131,6 +141,7 @@ class Keeper:
         self._leader = 0
         self._exit_code: int | None = None
         self._stop_reason: str | None = None
+        self._term_at_ms: int | None = None
         self._kill_at_ms: int | None = None
 
     def run(self) -> dict[str, object]:
@@ -178,7 +189,7 @@ class Keeper:
         for fd in (gate, teller, printer):
             os.close(fd)
         self._leader = pid
-        layout.tell(layout.LEADER, layout.identity(pid))
+        layout.tell(layout.LEADER, {**layout.identity(pid), "cgroup": self._group})
         os.write(opener, b"1")
         os.close(opener)
         problem = b""
@@ -195,6 +206,7 @@ class Keeper:
             os.setsid()
             if os.read(gate, 1) != b"1":
                 os._exit(127)
+            cgroup.join(self._group)
             signal.set_wakeup_fd(-1)
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
                 signal.signal(number, signal.SIG_DFL)
@@ -221,39 +233,47 @@ class Keeper:
         return bool(data)
 
     def _patience_ms(self) -> int:
-        """How long to wait for news: for ever, until a KILL is due, and after it in short steps until it worked."""
-        if self._kill_at_ms is None:
+        """How long to wait for news: until TERM or KILL is due, and after KILL in short steps until it worked."""
+        due_ms = self._kill_at_ms if self._term_at_ms is None else self._term_at_ms
+        if due_ms is None:
             return -1
-        left_ms = self._kill_at_ms - layout.boot_ms()
+        left_ms = due_ms - layout.boot_ms()
         return left_ms if left_ms > 0 else _KILL_AGAIN_MS
 
     def _obey(self) -> None:
-        """Reads stop.json, once: TERM to the group now (CONT, so that a halted one hears it), KILL when it says."""
+        """Reads stop.json, once: the declared signal now, TERM and KILL when it says."""
         if self._stop_reason is not None or self._exit_code is not None:
             return
         order = layout.read_stop()
-        if order is not None and not self._has_ended():
-            self._stop_reason, self._kill_at_ms = order
-            os.killpg(self._leader, signal.SIGTERM)
-            os.killpg(self._leader, signal.SIGCONT)
+        if order is None or self._has_ended():
+            return
+        self._stop_reason, self._term_at_ms, self._kill_at_ms = order
+        if self._signal and self._term_at_ms > layout.boot_ms():  # without a grace the TERM is the notice
+            kin.warn(self._kin(), self._signal)
 
     def _has_ended(self) -> bool:
         return os.waitid(os.P_PID, self._leader, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _is_over(self) -> bool:
-        """Buries the dead, writes the exit down, kills what is due; True when nothing is left.
+        """Buries the dead, writes the exit down, sends what is due; True when nothing is left.
 
         Without a stop, what the first process left behind is killed at once. During a stop it has
-        the rest of the grace: a shell dies of the TERM before the program it runs has saved itself.
+        the rest of the grace: a launcher may leave before the program it started has saved itself.
         """
         if self._exit_code is None:
             self._see_the_dead()
-        left = self._left() if self._exit_code is not None else []
-        if self._exit_code is not None and not left:
+        if self._exit_code is not None and not self._kin():
             return True
-        if self._kill_at_ms is not None and layout.boot_ms() >= self._kill_at_ms:
-            self._kill(left)
+        now_ms = layout.boot_ms()
+        if self._term_at_ms is not None and now_ms >= self._term_at_ms:
+            self._term_at_ms = None
+            kin.terminate(self._kin())
+        if self._kill_at_ms is not None and now_ms >= self._kill_at_ms:
+            kin.kill(os.getpid(), self._leader, self._group)
         return False
+
+    def _kin(self) -> dict[int, int]:
+        return kin.of(os.getpid(), self._leader, self._group)
 
     def _see_the_dead(self) -> None:
         """Reaps orphans until the first process is among the dead; that one is written down and left a zombie."""
@@ -269,28 +289,8 @@ class Keeper:
         if self._stop_reason is None:
             self._kill_at_ms = layout.boot_ms()
 
-    def _left(self) -> list[int]:
-        """Living processes of the job, the first one apart: own children and members of its session.
-
-        That is enough: a living descendant always has a living ancestor that is the subreaper's child.
-        """
-        me = os.getpid()
-        left = []
-        for pid in layout.pids():
-            stat = layout.read_stat(pid)
-            if stat and pid != self._leader and stat[0] not in "ZX" and (stat[1] == me or stat[2] == self._leader):
-                left.append(pid)
-        return left
-
     def _bury(self) -> None:
         """Reaps all zombies, the first process too; a host whose init is lazy would keep them."""
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-
-    def _kill(self, left: list[int]) -> None:
-        """KILL to the group, and to those of the job who left it."""
-        os.killpg(self._leader, signal.SIGKILL)
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)

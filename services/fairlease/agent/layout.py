@@ -5,9 +5,11 @@ as possible. Paths are text and may be relative, because a shim works inside its
 
     run.json      agent   the order's facts; on disk before a shim goes on
     shim.json     shim    the claim: this run was begun, by this process
-    leader.json   shim    the job's first process; on disk before its command may begin
+    leader.json   shim    the job's first process and its cgroup; on disk before its command may begin
     started.json  shim    the command runs
-    stop.json     agent   why it shall stop, and the instant of the KILL
+    stop.json     agent   why it shall stop, and the instants of the TERM and the KILL
+    preempt       agent   the same, for the job: the notice, there before any signal
+    said/         job     checkpoint.json and progress.json, as fairlease_sdk writes them
     exit.json     shim    how the first process ended
     gone.json     either  the end; nothing of the run is left. Whoever holds the lock writes it
 
@@ -21,6 +23,7 @@ import time
 RUN, CLAIM, LEADER, STARTED = "run.json", "shim.json", "leader.json", "started.json"
 STOP, EXIT, GONE = "stop.json", "exit.json", "gone.json"
 LOG, WORK, PREEMPT = "log", "work", "preempt"
+SAID, CHECKPOINT, PROGRESS = "said", "checkpoint.json", "progress.json"
 WAKE = "../../wake"
 """From a run directory: the pipe in which a shim names its run, so that the agent need not poll."""
 
@@ -67,14 +70,14 @@ def tell(name: str, body: dict[str, object], *, is_durable: bool = False) -> Non
         os.close(fd)
 
 
-def read_stop() -> tuple[str, int] | None:
-    """Reason and instant (`boot_ms`) of the KILL from the working directory's stop.json; None without one."""
+def read_stop() -> tuple[str, int, int] | None:
+    """Reason and instants (`boot_ms`) of TERM and KILL from the working directory's stop.json; None without one."""
     try:
         with open(STOP, "rb") as file:
             order = json.load(file)
     except FileNotFoundError:
         return None
-    return order["reason"], order["kill_at_ms"]
+    return order["reason"], order.get("term_at_ms", 0), order["kill_at_ms"]
 
 
 def end_of(exit_code: int, stop_reason: str | None) -> tuple[str, str]:

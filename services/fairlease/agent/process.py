@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from fairlease.agent import layout
+from fairlease.agent import cgroup, layout
 
 LOOK_AGAIN_S: Final = 0.2
 _KILL_AGAIN_S: Final = 0.005
@@ -101,19 +101,21 @@ class Watch:
         self._on_death()
 
 
-def remains(leader: Process, mark: bytes) -> list[Process]:
+def remains(leader: Process, mark: bytes, group: str = "") -> list[Process]:
     """Living processes of a run whose keeper was killed, by pid.
 
-    Those in the session of its first process, and those that carry `mark` (`NAME=value`, unique to
-    the run) in their environment: leaving the session does not shed it. Our own session is never among them.
+    Those in the session of its first process, those that carry `mark` (`NAME=value`, unique to the run)
+    in their environment, which leaving the session does not shed, and those in its cgroup, if it had one.
+    Our own session is never among them.
     """
     own = os.getsid(0)
+    grouped = set(cgroup.members(group))
     found = []
     for pid in layout.pids():
         stat = layout.read_stat(pid)
         if stat is None or stat[0] in "ZX" or stat[2] == own or stat[3] < leader.start:
             continue
-        if stat[2] == leader.pid or mark in _environment(pid):
+        if stat[2] == leader.pid or pid in grouped or mark in _environment(pid):
             found.append(Process(pid, stat[3]))
     return sorted(found, key=lambda process: process.pid)
 
@@ -125,11 +127,19 @@ def _environment(pid: int) -> list[bytes]:
         return []
 
 
-async def kill_remains(leader: Process, mark: bytes) -> None:
-    """Returns when nothing is left; a process the kernel will not let go keeps it waiting, as it must."""
-    pause_s = _KILL_AGAIN_S
-    while found := remains(leader, mark):
+async def kill_remains(leader: Process, mark: bytes, group: str = "") -> None:
+    """Returns when nothing is left; a process the kernel will not let go keeps it waiting, as it must.
+
+    Nothing twice in a row: in the middle of an exec a process has no environment to be known by.
+    """
+    pause_s, looks = _KILL_AGAIN_S, 0
+    while looks < 2:
+        found = remains(leader, mark, group)
+        looks = 0 if found else looks + 1
+        if found:
+            cgroup.kill(group)
         for process in found:
             tell(process, signal.SIGKILL)
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(pause_s if found else _KILL_AGAIN_S)
         pause_s = min(2 * pause_s, _KILL_AGAIN_MOST_S)
+    cgroup.remove(group)

@@ -1,14 +1,17 @@
-"""Questions about a host's logs: `ask.agent-<host>.logs`, one piece of one run's log per answer.
+"""Questions about a host's runs: `ask.agent-<host>.logs` and `ask.agent-<host>.progress`.
 
-Pieces, not streams: whoever follows a log asks again from `next`, and nothing is kept for him here.
+Of a log one piece per answer, not a stream: whoever follows it asks again from `next`, and nothing is
+kept for him here. Progress is what the job itself said last (fairlease_sdk): a claim, for people.
 """
 
 from typing import Final
 
 import msgspec
 
+from fairlease.agent import layout
 from fairlease.agent.host import Host
 from fairlease.agent.output import read_log, whole_text
+from fairlease.agent.saved import content
 
 MOST_BYTES: Final = 64 * 1024
 """Control characters, the worst text, become six bytes each in JSON: 384 KiB, below the 512 of a message."""
@@ -54,3 +57,35 @@ def answer(host: Host, data: bytes) -> LogAnswer:
         after -= len(piece) - len(whole)
         piece = whole
     return LogAnswer(data=piece.decode(errors="replace"), next=after, is_end=is_end)
+
+
+class ProgressQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What `ask.agent-<host>.progress` is asked."""
+
+    attempt: str
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run says it is; `total` where it knows, `figures` such as a loss. Empty when it said nothing."""
+
+    step: int | None = None
+    total: int | None = None
+    figures: dict[str, float] = {}
+    problem: str = ""
+
+
+def progress(host: Host, data: bytes) -> Progress:
+    """What a run said last; `problem` says in words why there is nothing to say."""
+    try:
+        asked = msgspec.json.decode(data, type=ProgressQuestion)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return Progress(problem=f'{error}: ask {{"attempt": …}}')
+    run = host.run(asked.attempt)
+    if run is None:
+        return Progress(problem=f"no run {asked.attempt[:80]} on {host.id}")
+    try:
+        return msgspec.json.decode(content(str(run.directory.path / layout.SAID / layout.PROGRESS)), type=Progress)
+    except FileNotFoundError:
+        return Progress()
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        return Progress(problem=f"what it said cannot be read: {error}")

@@ -5,7 +5,6 @@ attempt with a directory was started, or was refused for good, and is never star
 wrote is read here; what only the agent writes (the stop, what the bus acknowledged) is written here.
 """
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -16,15 +15,17 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from fairlease.agent import layout
+from fairlease.agent import cgroup, layout
 from fairlease.agent.process import Process
 from fairlease_schemas.ids import AttemptId, GpuUuid, HostId, JobId
 from fairlease_schemas.job import End
+from fairlease_schemas.reports import Mismatch
 
 _T = TypeVar("_T")
-_RESERVED: Final = "stop.reserved"
+_RESERVED: Final = ("preempt.reserved", "stop.reserved")
 _RESERVED_BYTES: Final = 2_048
 _MOST_REASON_CHARS: Final = 300
+_ACKED_CHECKPOINT: Final = "acked-checkpoint-done"
 _MAKING: Final = ".making-"
 _REMOVING: Final = ".removing-"
 
@@ -55,6 +56,13 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     end: End
     exit_code: int | None = None
     detail: str = ""
+    mismatches: tuple[Mismatch, ...] = ()
+
+
+class _Leader(msgspec.Struct, frozen=True):
+    """What leader.json says beside who the process is."""
+
+    cgroup: str = ""
 
 
 class RunDirectory:
@@ -84,7 +92,9 @@ class RunDirectory:
         making = root / f"{_MAKING}{facts.attempt}"
         shutil.rmtree(making, ignore_errors=True)
         (making / layout.WORK).mkdir(mode=0o700, parents=True)
-        (making / _RESERVED).write_bytes(b" " * _RESERVED_BYTES)
+        (making / layout.SAID).mkdir(mode=0o700)
+        for name in _RESERVED:
+            (making / name).write_bytes(b" " * _RESERVED_BYTES)
         if gone is not None:
             layout.write_whole(str(making / layout.GONE), msgspec.json.encode(gone), is_durable=True)
         layout.write_whole(str(making / layout.RUN), msgspec.json.encode(facts), is_durable=True)
@@ -119,6 +129,12 @@ class RunDirectory:
         """The job's first process, from just before its command begins."""
         return self._read(layout.LEADER, Process)
 
+    def group(self) -> str:
+        """The cgroup of the job; empty when it has none."""
+        leader = self._read(layout.LEADER, _Leader)
+        path = leader.cgroup if leader is not None else ""
+        return path if cgroup.is_of(path, self.attempt) else ""
+
     def exit(self) -> Exit | None:
         return self._read(layout.EXIT, Exit)
 
@@ -128,19 +144,25 @@ class RunDirectory:
     def is_started(self) -> bool:
         return (self.path / layout.STARTED).exists()
 
-    def order_stop(self, reason: str, grace_ms: int) -> None:
-        """Writes down why it shall stop and when the KILL falls due; a repeat changes neither.
+    def order_stop(self, reason: str, grace_ms: int, kill_after_ms: int) -> None:
+        """Gives the job its notice, then writes down when TERM and KILL fall due; a repeat changes none of it.
 
         In bytes that were reserved when the run was made: a job that filled the disk can be stopped.
         """
         if self.is_stopping():
             return
-        with contextlib.suppress(OSError):
-            self.preempt_file.touch()
-        order = {"reason": reason[:_MOST_REASON_CHARS], "kill_at_ms": layout.boot_ms() + grace_ms}
-        with (self.path / _RESERVED).open("r+b") as file:
-            file.write(msgspec.json.encode(order))
-        (self.path / _RESERVED).rename(self.path / layout.STOP)
+        term_at_ms = layout.boot_ms() + grace_ms
+        order = {
+            "reason": reason[:_MOST_REASON_CHARS],
+            "term_at_ms": term_at_ms,
+            "kill_at_ms": term_at_ms + kill_after_ms,
+        }
+        for name, final in zip(_RESERVED, (layout.PREEMPT, layout.STOP), strict=True):
+            if final == layout.PREEMPT and self.preempt_file.exists():
+                continue  # an agent that was killed between the two gave the notice already
+            with (self.path / name).open("r+b") as file:
+                file.write(msgspec.json.encode(order))
+            (self.path / name).rename(self.path / final)
 
     def is_stopping(self) -> bool:
         return (self.path / layout.STOP).exists()
@@ -165,6 +187,16 @@ class RunDirectory:
 
     def ack(self, kind: str) -> None:
         (self.path / f"acked-{kind}").touch()
+
+    def acked_checkpoint(self) -> str:
+        """The digest of the last manifest that the bus has acknowledged; empty for none."""
+        try:
+            return (self.path / _ACKED_CHECKPOINT).read_text(encoding="ascii")
+        except FileNotFoundError:
+            return ""
+
+    def ack_checkpoint(self, digest: str) -> None:
+        layout.write_whole(str(self.path / _ACKED_CHECKPOINT), digest.encode(), is_durable=False)
 
     def written_ns(self, name: str) -> int:
         """When a file of the run was written, in ns of the local clock: for orders, never for decisions."""

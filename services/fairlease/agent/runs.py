@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from fairlease.agent import layout, process
+from fairlease.agent import cgroup, layout, process
 from fairlease.agent.process import Process
 from fairlease.agent.record import Facts, Gone, RunDirectory, clear
 from fairlease_schemas.ids import AttemptId
@@ -30,6 +30,9 @@ log = logging.getLogger("fairlease.agent")
 LOG_BYTES: Final = 16 * 1024 * 1024
 """How much of what a job prints is kept."""
 PREEMPT_FILE: Final = "FAIRLEASE_PREEMPT_FILE"
+SAID_DIR: Final = "FAIRLEASE_SAID_DIR"
+KILL_AFTER_MS: Final = 10_000
+"""Between TERM and KILL, but never more than half the stop margin: the whole stop must fit it (8.1)."""
 _SHIM: Final = Path(__file__).with_name("shim.py")
 _SOON_S: Final = 0.02
 _SWEEP_S: Final = 5.0
@@ -60,6 +63,7 @@ class Runs:
         self._on_change = on_change
         self._log_bytes = log_bytes
         self._boot = process.boot_id()
+        self._cgroups = cgroup.home()
         self._runs: dict[AttemptId, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -103,18 +107,21 @@ class Runs:
         return [run for run in self._runs.values() if run.gone is None]
 
     # what the host asks for ----------------------------------------------------------------------
-    def start(self, facts: Facts, command: tuple[str, ...], env: dict[str, str]) -> None:
-        """Starts an attempt that was never started. OSError when the disk refuses its record: nothing began."""
+    def start(self, facts: Facts, command: tuple[str, ...], env: dict[str, str], *, signal_name: str = "TERM") -> None:
+        """Starts an attempt that was never started; `signal_name` is the one its contract declares.
+
+        OSError when the disk refuses its record: nothing began.
+        """
         assert facts.attempt not in self._runs
         final = RunDirectory(self._root / facts.attempt)
-        env = {**env, PREEMPT_FILE: str(final.preempt_file)}
+        env = {**env, PREEMPT_FILE: str(final.preempt_file), SAID_DIR: str(final.path / layout.SAID)}
         gate, opener = os.pipe2(os.O_CLOEXEC)
         shim = 0
 
         def ready(making: Path) -> None:
             nonlocal shim
             try:
-                shim = self._spawn(final.path, command, env, errors_in=making, gate=gate)
+                shim = self._spawn(final.path, command, env, signal_name=signal_name, errors_in=making, gate=gate)
             except OSError as error:
                 log.warning("%s: no shim for it: %s", facts.attempt, error)
 
@@ -145,11 +152,11 @@ class Runs:
         run = self._runs[facts.attempt] = Run(RunDirectory.create(self._root, facts, gone))
         self._on_change(run)
 
-    def stop(self, run: Run, reason: str, grace_ms: int) -> None:
-        """TERM now and KILL after the grace; a repeat restarts nothing, it only reminds the keeper."""
+    def stop(self, run: Run, reason: str, grace_ms: int, margin_ms: int) -> None:
+        """Notice now, TERM after the grace, KILL within the margin; a repeat restarts nothing, it only reminds."""
         if run.gone is not None:
             return
-        run.directory.order_stop(reason, grace_ms)
+        run.directory.order_stop(reason, grace_ms, min(KILL_AFTER_MS, margin_ms // 2))
         claim = run.directory.claim()
         if claim is not None:
             process.tell(claim, signal.SIGUSR1)
@@ -166,13 +173,20 @@ class Runs:
         command: tuple[str, ...],
         env: dict[str, str],
         *,
+        signal_name: str = "TERM",
         errors_in: Path | None = None,
         gate: int | None = None,
     ) -> int:
         """The process of a new shim, with the order in memory it alone can read; where there is a gate, it waits."""
         order = os.memfd_create("fairlease-order", os.MFD_CLOEXEC)
         try:
-            body = {"command": command, "env": env, "log_bytes": self._log_bytes}
+            body = {
+                "command": command,
+                "env": env,
+                "log_bytes": self._log_bytes,
+                "signal": signal_name,
+                "cgroup": self._cgroups,
+            }
             with open(order, "wb", closefd=False) as file:
                 file.write(json.dumps(body).encode())
             os.lseek(order, 0, os.SEEK_SET)
@@ -261,7 +275,7 @@ class Runs:
         if run.facts.boot != self._boot:
             return Gone(end=End.LOST, detail="the machine was restarted")
         mark = f"{PREEMPT_FILE}={directory.preempt_file}".encode()
-        await process.kill_remains(leader, mark)
+        await process.kill_remains(leader, mark, directory.group())
         seen = directory.exit()
         if seen is None:
             return Gone(end=End.LOST, detail="its keeper was killed: nobody saw the end")

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ from fairlease.agent import contracts
 from fairlease.agent.devices import Devices
 from fairlease.agent.host import Host
 from fairlease.agent.outbox import Outbox
-from fairlease.agent.questions import answer
+from fairlease.agent.questions import LogAnswer, Progress, answer, progress
 from fairlease.agent.runs import LOG_BYTES
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import BusAway
@@ -190,7 +190,10 @@ async def _follow(settings: Settings, link: Link, hosts: list[Host]) -> None:
     connection.guard.on_reconnect(news.set)
     for host in hosts:
         await connection.subscribe(link.subjects.order(host.id), cb=partial(_on_order, host))
-        await connection.subscribe(link.subjects.ask(f"agent-{host.id}", "logs"), cb=partial(_on_question, host))
+        for name, reply in (("logs", answer), ("progress", progress)):
+            await connection.subscribe(
+                link.subjects.ask(f"agent-{host.id}", name), cb=partial(_on_question, host, reply)
+            )
     link.connection = connection
     while True:
         news.clear()
@@ -222,7 +225,7 @@ def _obey(host: Host, data: bytes) -> None:
     host.obey(order)
 
 
-async def _on_question(host: Host, message: Msg) -> None:
+async def _on_question(host: Host, reply: Callable[[Host, bytes], LogAnswer | Progress], message: Msg) -> None:
     """Answers, but only to an inbox: a reply goes where the sender says, and must not become a record."""
     if message.reply.startswith("_INBOX."):
-        await message.respond(msgspec.json.encode(answer(host, message.data)))
+        await message.respond(msgspec.json.encode(reply(host, message.data)))

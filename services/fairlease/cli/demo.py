@@ -1,4 +1,4 @@
-"""`fairlease demo`: a cell of its own, a few jobs of two projects, why one waits, and the log re-decided.
+"""`fairlease demo`: a cell of its own, two projects, a window, a promise kept, why, and the log re-decided.
 
 Everything shown is typed into the real command line as a person would, against real processes; only
 the GPUs are simulated. The cell lives in a temporary directory and is gone afterwards.
@@ -16,14 +16,29 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from fairlease.cli.exits import CommandError
+from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings
 from fairlease.runtime.supervisor import Supervisor, agent_part, service_parts
+from fairlease_schemas.commands import ChangePolicy
+from fairlease_schemas.policy import Policy, WindowBound
+from fairlease_schemas.units import MINUTE_MS, SECOND_MS
 
-HOSTS, GPUS = 2, 8
+HOSTS, GPUS = 3, 8
 _LIMIT_S: Final = 60.0
-_TERMS: Final = ("--min-runtime", "15m", "--timeout", "1h", "--grace", "2s")
+POLICY: Final = Policy(
+    lookback_ms=10 * MINUTE_MS,
+    entitlement_floor_ms=MINUTE_MS,
+    window_bounds=(WindowBound(up_to_gpus=1 << 30, shortest_ms=SECOND_MS, longest_ms=MINUTE_MS),),
+    patience_ms=0,
+    stop_margin_ms=2 * SECOND_MS,
+    reservation_slack_ms=10 * SECOND_MS,
+    promise_permille=1000,
+    rank_period_ms=SECOND_MS,
+)
 
 
 class Failed(CommandError):
@@ -78,6 +93,14 @@ class Demo:
             raise Failed(f"a submission ended with {code}")
         return out.split()[0]
 
+    async def clear(self) -> None:
+        """Cancel what is left, however the story ended, so that no process outlives the demo."""
+        left = [row["job"] for row in (await self.ask("queue"))["rows"]]
+        for job in left:
+            await self.type("job", "cancel", job, is_shown=False)
+        for job in left:
+            await self.until(job, "cancelled", "succeeded", "failed")
+
     async def until(self, job: str, *states: str) -> dict[str, Any]:
         """The job, once it is in one of these states."""
         until_s = time.monotonic() + _LIMIT_S
@@ -116,61 +139,128 @@ async def _in_a_cell(demo: Demo, home: Path) -> None:
         await supervisor.start()
         await supervisor.wait_ready(hosts=HOSTS)
         demo.say(f"Bus, seven services and an agent are ready at {supervisor.url}.")
-        await _tell(demo)
+        await _set_policy(demo, settings, supervisor.url)
+        try:
+            await _tell(demo)
+        finally:
+            await demo.clear()
     finally:
         await supervisor.stop()
 
 
+async def _set_policy(demo: Demo, settings: Settings, url: str) -> None:
+    """Put the demo's own policy in force: seconds where a cluster has hours."""
+    body = msgspec.to_builtins(ChangePolicy(name="demo", policy=POLICY, reason="seconds instead of hours"))
+    del body["type"]
+    client = await connect(url, "fairlease-demo", exit_on_close=False)
+    try:
+        await client.request(settings.subjects.command("local", "change-policy"), msgspec.json.encode(body))
+    finally:
+        await client.close()
+    until_s = time.monotonic() + _LIMIT_S
+    while (await demo.ask("policy", "show"))["name"] != "demo":
+        if time.monotonic() > until_s:
+            raise Failed("the demo's policy was not accepted")
+        await asyncio.sleep(0.1)
+    demo.say(
+        "Its policy is its own: windows of seconds, a lookback of 10 min, no patience, promises on the whole pool."
+    )
+
+
 async def _tell(demo: Demo) -> None:
-    """The story: idle work, a gang that needs its GPUs, a debug job, why one waits, and the proof."""
+    """The story: idle work, a debug job, a window, a promise made and kept, why, and the proof."""
     demo.say("\n-- Two projects share the cell 3 : 1.")
     await demo.type("budget", "set", "vision", "--weight", "3")
     await demo.type("budget", "set", "speech", "--weight", "1")
-    demo.say("\n-- Idle work fills the cell: it costs no budget, and leaves when budgeted work needs the room.")
-    idle = [
-        await demo.submit(
-            *("--budget", "speech", "--gpus", "8", "--min-runtime", "0s", "--timeout", "1h", "--grace", "2s"),
-            *("--", "sh", "-c", f"echo sweep {number}; exec sleep 600"),
-        )
-        for number in (1, 2)
-    ]
-    for job in idle:
-        await demo.until(job, "running")
-    demo.say("\n-- A gang of two whole hosts gets them: idle work is asked to leave, and waits again.")
-    gang = await demo.submit(
-        *("--budget", "vision", "--hosts", "2", "--gpus", "8", *_TERMS),
-        *("--", "sh", "-c", "echo rank $FAIRLEASE_RANK of $FAIRLEASE_WORLD_SIZE; exec sleep 4"),
-    )
-    await demo.until(gang, "running", "succeeded")
-    evicted = [await demo.ask("job", "show", job) for job in idle]
-    demo.seen["preempted"] = sum(a["end"] == "preempted" for view in evicted for a in view["attempts"])
-    if demo.seen["preempted"] != len(idle):
-        raise Failed("the idle jobs were not preempted for the gang")
-    waiting = await demo.submit("--budget", "speech", "--gpus", "8", *_TERMS, "--", "sh", "-c", "echo trained")
-    await demo.type("queue")
-    demo.say("\n-- Why does that one wait?")
-    await demo.type("why", waiting)
-    demo.seen["why"] = await demo.ask("why", waiting)
-    if not demo.seen["why"]["reasons"]:
-        raise Failed("a waiting job has no reason on record")
-    for job in (gang, waiting):
-        await demo.until(job, "succeeded")
-    code, _ = await demo.type("job", "logs", gang)
-    if code != 0:
-        raise Failed("the gang's log cannot be read")
-    await demo.type("shares")
-    demo.say("\n-- A submission waits for its job and returns the job's own exit code.")
-    code, _ = await demo.type("submit", "--budget", "vision", *_TERMS, "--wait", "--", "sh", "-c", "exit 7")
-    demo.say(f"(exit code {code})")
-    if code != 7:
-        raise Failed(f"a job that exits with 7 gave {code}")
-    for job in idle:
-        await demo.type("job", "cancel", job)
-        await demo.until(job, "cancelled")
+    idle = await _idle_work(demo)
+    await _debug_job(demo)
+    speech = await _window(demo, idle)
+    await _promise(demo, speech)
+    await _exit_code(demo)
     demo.say("\n-- Every decision so far, decided again from the log alone:")
     await demo.type("replay", "--live")
     replay = await demo.ask("replay", "--live")
     demo.seen["replay"] = {key: replay[key] for key in ("decisions", "divergences")}
-    demo.seen["jobs"] = len(idle) + 3
     if replay["divergences"]:
         raise Failed("today's code decides differently from the log")
+
+
+async def _idle_work(demo: Demo) -> list[str]:
+    demo.say("\n-- Idle work fills the cell: it costs no budget, and leaves when budgeted work needs the room.")
+    terms = ("--budget", "speech", "--gpus", str(GPUS), "--min-runtime", "0s", "--timeout", "1h", "--grace", "1s")
+    jobs = [
+        await demo.submit(*terms, "--", "sh", "-c", f"echo sweep {number}; exec sleep 600")
+        for number in range(1, HOSTS + 1)
+    ]
+    for job in jobs:
+        await demo.until(job, "running")
+    return jobs
+
+
+async def _debug_job(demo: Demo) -> None:
+    demo.say("\n-- A debug job goes into the lane: it ranks first and starts at once.")
+    started_s = time.monotonic()
+    terms = ("--budget", "vision", "--lane", "debug", "--gpus", "1", "--min-runtime", "30s", "--timeout", "1m")
+    job = await demo.submit(*terms, "--grace", "1s", "--", "sh", "-c", "echo debugging; exec sleep 25")
+    view = await demo.until(job, "running")
+    waited_ms = view["attempts"][0]["granted_ms"] - view["submitted_ms"]
+    demo.seen["debug_wait_s"] = waited_ms / 1000
+    demo.say(
+        f"(granted {waited_ms / 1000:.2f} s after it was submitted, running {time.monotonic() - started_s:.1f} s after)"
+    )
+
+
+async def _window(demo: Demo, idle: list[str]) -> str:
+    demo.say("\n-- A gang of speech takes two whole hosts from idle work, with a window of 6 s: protected till then.")
+    terms = ("--budget", "speech", "--hosts", "2", "--gpus", str(GPUS), "--min-runtime", "6s", "--timeout", "5m")
+    words = "echo rank $FAIRLEASE_RANK of $FAIRLEASE_WORLD_SIZE; exec sleep 120"
+    job = await demo.submit(*terms, "--grace", "1s", "--", "sh", "-c", words)
+    await demo.until(job, "granted", "running")
+    views = [await demo.ask("job", "show", name) for name in idle]
+    demo.seen["preempted"] = sum(a["end"] == "preempted" for view in views for a in view["attempts"])
+    if demo.seen["preempted"] < 2:
+        raise Failed("idle work did not make room for the gang")
+    return job
+
+
+async def _promise(demo: Demo, speech: str) -> None:
+    """Vision is entitled to more: it is promised a host, by when, and gets it by then."""
+    demo.say("\n-- Vision, entitled to three times as much, asks for a host. When, and why not now?")
+    terms = ("--budget", "vision", "--gpus", str(GPUS), "--min-runtime", "5s", "--timeout", "1m", "--grace", "1s")
+    job = await demo.submit(*terms, "--", "sh", "-c", "echo trained; sleep 1")
+    why = await demo.ask("why", job)
+    until_s = time.monotonic() + 5
+    while why["start_by_ms"] is None and why["state"] == "waiting" and time.monotonic() < until_s:
+        await asyncio.sleep(0.05)
+        why = await demo.ask("why", job)
+    demo.seen["why"] = why
+    if why["start_by_ms"] is None:
+        raise Failed(f"no promise was made: {why['text']['en']}")
+    if not why["counterfactuals"]:
+        raise Failed(f"no counterfactual: {why['text']['en']}")
+    await demo.type("why", job)
+    await demo.type("queue", "--start")
+    view = await demo.until(job, "running", "succeeded")
+    granted_ms = view["attempts"][0]["granted_ms"]
+    early_s = (why["start_by_ms"] - granted_ms) / 1000
+    demo.seen["promise"] = {"start_by_ms": why["start_by_ms"], "granted_ms": granted_ms, "kept": early_s >= 0}
+    if early_s < 0:
+        raise Failed(f"the promise was broken by {-early_s:.2f} s")
+    demo.say(f"\n(promised and kept: its hosts were granted {early_s:.2f} s before the time promised)")
+    evicted = await demo.ask("job", "show", speech)
+    first = evicted["attempts"][0]
+    if first["end"] != "preempted" or first["ended_ms"] - first["granted_ms"] < first["window_ms"]:
+        raise Failed("the gang was not preempted after its window")
+    demo.seen["window_breaks"] = 0
+    demo.say("(the gang that held them was asked to leave only after its window, and waits again at its place)")
+    await demo.type("job", "show", speech)
+    await demo.type("shares")
+
+
+async def _exit_code(demo: Demo) -> None:
+    demo.say("\n-- A submission can wait for its job, and returns the job's own exit code.")
+    terms = ("--budget", "vision", "--min-runtime", "5s", "--timeout", "1m", "--wait")
+    code, _ = await demo.type("submit", *terms, "--", "sh", "-c", "exit 7")
+    demo.say(f"(exit code {code})")
+    if code != 7:
+        raise Failed(f"a job that exits with 7 gave {code}")

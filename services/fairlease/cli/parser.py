@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 
 from fairlease.cli.exits import USAGE, CommandError
 from fairlease_schemas.ids import is_name, job_of
-from fairlease_schemas.units import parse_length_ms
+from fairlease_schemas.units import parse_length_ms, parse_memory_mib
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 _MAX_COUNT: Final = 10**9
@@ -100,6 +100,36 @@ def pair(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not KEY=VALUE")
     return key, value
+
+
+def memory(text: str) -> str:
+    """An amount of memory with its unit, kept as it was written."""
+    try:
+        parse_memory_mib(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def array(text: str) -> dict[str, int]:
+    """An array written `100`, or `100%8` with at most eight at a time."""
+    count, percent, parallel = text.partition("%")
+    if percent:
+        return {"count": positive(count), "parallel": positive(parallel)}
+    return {"count": positive(count)}
+
+
+def after(text: str) -> dict[str, str]:
+    """A job to wait for, written `JOB`, or `JOB:any` where its end does not matter."""
+    name, colon, when = text.partition(":")
+    if colon and when not in ("ok", "any"):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not JOB, JOB:ok or JOB:any")
+    return {"job": job(name), "when": when or "ok"}
+
+
+def account(text: str) -> str:
+    """The name of an account, or `*` for everybody."""
+    return text if text == "*" else name(text)
 
 
 def output_options() -> Parser:

@@ -44,13 +44,16 @@ def question_body(args: argparse.Namespace) -> dict[str, Any]:
     match args.question:
         case "queue":
             account = account_of(args) if args.me else args.submitter
-            body = {"limit": args.limit, "account": account, "budget": args.budget}
+            body = {"limit": args.limit, "account": account, "budget": args.budget, "start": args.start or None}
         case "why":
-            body = {"job": args.job, "at": args.at}
+            body = {"job": args.job}
         case "job":
             body = {"job": args.job}
+        case "rank":
+            body = {"limit": args.limit}
         case _:
             body = {}
+    body["at"] = getattr(args, "at", None)
     return {key: value for key, value in body.items() if value is not None}
 
 

@@ -17,9 +17,11 @@ from fairlease_schemas.explain import (
     Health,
     HostsView,
     JobView,
+    PlanView,
     PolicyView,
     QueueRow,
     QueueView,
+    RankView,
     Reply,
     SharesView,
     Trouble,
@@ -37,6 +39,10 @@ def screen(view: Reply, now_ms: int, style: Style, *, is_quiet: bool = False, la
             return _queue(view, now_ms, style, is_quiet=is_quiet)
         case Why():
             return _why(view, now_ms, style, lang)
+        case RankView():
+            return _rank(view, style, is_quiet=is_quiet)
+        case PlanView():
+            return _plan(view, now_ms, style, lang)
         case SharesView():
             return _shares(view, style, is_quiet=is_quiet)
         case HostsView():
@@ -62,6 +68,10 @@ def names(view: Reply) -> tuple[str, ...]:
     match view:
         case QueueView():
             return tuple(row.job for row in view.rows)
+        case RankView():
+            return tuple(row.job for row in view.rows)
+        case PlanView():
+            return view.hosts
         case SharesView():
             return tuple(row.budget for row in view.rows)
         case HostsView():
@@ -86,6 +96,7 @@ def _foot(as_of: AsOf, *, is_quiet: bool, lead: str = "") -> str:
 
 
 def _queue(view: QueueView, now_ms: int, style: Style, *, is_quiet: bool) -> str:
+    has_starts = any(row.start_by_ms is not None for row in view.rows)
     columns = (
         _JOB,
         _STATE,
@@ -96,16 +107,21 @@ def _queue(view: QueueView, now_ms: int, style: Style, *, is_quiet: bool) -> str
         Column("WINDOW", is_number=True),
         Column("SINCE", is_number=True),
         Column("RANK", is_number=True),
+        *((Column("START BY", is_number=True),) if has_starts else ()),
         Column("REASON", is_flexible=True),
     )
-    rows = (_queue_row(row, now_ms) for row in view.rows)
-    hidden = view.running + view.waiting - len(view.rows)
+    rows = (_queue_row(row, now_ms, has_starts=has_starts) for row in view.rows)
+    hidden = view.running + view.waiting + view.parked - len(view.rows)
     rest = f", {hidden} not shown" if hidden > 0 else ""
-    lead = f"{view.running} running, {view.waiting} waiting{rest}; "
+    parked = f", {view.parked} not competing" if view.parked else ""
+    lead = f"{view.running} running, {view.waiting} waiting{parked}{rest}; "
     return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
 
 
-def _queue_row(row: QueueRow, now_ms: int) -> tuple[str, ...]:
+def _queue_row(row: QueueRow, now_ms: int, *, has_starts: bool) -> tuple[str, ...]:
+    start = (
+        "" if row.start_by_ms is None else until(row.start_by_ms, now_ms) + (" (promised)" if row.is_promised else "")
+    )
     return (
         row.job,
         row.state,
@@ -116,8 +132,62 @@ def _queue_row(row: QueueRow, now_ms: int) -> tuple[str, ...]:
         length(row.min_runtime_ms) if row.min_runtime_ms else "idle",
         ago(row.since_ms, now_ms),
         "" if row.rank is None else str(row.rank),
+        *((start,) if has_starts else ()),
         row.reason,
     )
+
+
+def _rank(view: RankView, style: Style, *, is_quiet: bool) -> str:
+    columns = (
+        Column("RANK", is_number=True),
+        _JOB,
+        Column("POOL"),
+        Column("PARTITION"),
+        Column("GPUS", is_number=True),
+        Column("WINDOW", is_number=True),
+        Column("STANDING, LEAF FIRST", is_flexible=True),
+        Column("LICENCE", is_wide=True),
+        Column("REASON", is_flexible=True),
+    )
+    rows = (
+        (
+            str(row.rank),
+            row.job,
+            row.pool,
+            row.partition,
+            str(row.gpus),
+            length(row.min_runtime_ms) if row.min_runtime_ms else "idle",
+            " < ".join(f"{name} {share(permille)}" for name, permille in row.path),
+            row.licence,
+            row.reason,
+        )
+        for row in view.rows
+    )
+    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet)
+
+
+def _plan(view: PlanView, now_ms: int, style: Style, lang: str) -> str:
+    head = facts(
+        (
+            ("when", view.when),
+            ("pool", view.pool),
+            ("starts", f"{until(view.start_by_ms, now_ms)} at the latest" if view.start_by_ms is not None else ""),
+            ("hosts", ", ".join(view.hosts)),
+            ("costs others", f"{gpu_hours(view.lost_gpu_ms)} GPU-h of lost work" if view.evictions else ""),
+            ("reason", view.code),
+            ("in words", view.text.zh if lang == "zh" else view.text.en),
+        )
+    )
+    parts = [head]
+    if view.evictions:
+        columns = (Column("WOULD LEAVE"), Column("BUDGET"), Column("LOSES GPU-H", is_number=True))
+        leaving = [(item.attempt, item.budget, gpu_hours(item.lost_gpu_ms)) for item in view.evictions]
+        parts += ["\n", table(columns, leaving, style)]
+    for problem in view.problems:
+        limit = f" (limit {problem.limit})" if problem.limit else ""
+        parts.append(f"{problem.field}: rule {problem.rule}: {problem.value}{limit}: {problem.way_out}\n")
+    parts += [f"advice: {item.field}: {item.text}\n" for item in view.advice]
+    return "".join(parts) + _foot(view.as_of, is_quiet=False)
 
 
 def _why(view: Why, now_ms: int, style: Style, lang: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fairlease.cli.exits import CONTRACT, USAGE, CommandError, Finding
 from fairlease_schemas.ids import REQUEST_ID_PATTERN
-from fairlease_schemas.units import format_length
+from fairlease_schemas.units import format_length, format_memory
 
 if TYPE_CHECKING:
     from fairlease.cli.document import Document
@@ -33,8 +33,33 @@ _OPTIONS: Final = {
     "grace": ("spec.checkpoint.grace", "--grace"),
     "max_retries": ("spec.max_retries", "--max-retries"),
     "lane": ("spec.lane", "--lane"),
+    "cpu_per_host": ("spec.cpu_per_host", "--cpu-per-host"),
+    "memory_per_host": ("spec.memory_per_host", "--memory-per-host"),
+    "disk_per_host": ("spec.disk_per_host", "--disk-per-host"),
+    "gpu_model": ("spec.constraints.gpu_model", "--gpu-model"),
+    "min_gpu_memory": ("spec.constraints.min_gpu_memory", "--min-gpu-memory"),
+    "same_block": ("spec.constraints.same_block", "--same-block"),
+    "checkpoint_uri": ("spec.checkpoint.uri", "--checkpoint-uri"),
+    "checkpoint_interval": ("spec.checkpoint.interval", "--checkpoint-interval"),
+    "checkpoint_signal": ("spec.checkpoint.signal", "--checkpoint-signal"),
+    "array": ("spec.array", "--array"),
+    "after": ("spec.after", "--after"),
+    "evaluation": ("spec.evaluation", "--evaluation"),
+    "image": ("spec.image", "--image"),
+    "source_repo": ("spec.source.repo", "--source-repo"),
+    "source_commit": ("spec.source.commit", "--source-commit"),
+    "source_bundle": ("spec.source.bundle", "--source-bundle"),
+    "start_limit": ("spec.start_limit", "--start-limit"),
 }
 """Argument to the field of the contract it sets, and the option's name as people type it."""
+
+_PAIRS: Final = {
+    "env": (("spec", "env"), "--env"),
+    "secret": (("spec", "secrets"), "--secret"),
+    "label": (("spec", "labels"), "--label"),
+    "host_label": (("spec", "constraints", "labels"), "--host-label"),
+}
+"""Argument of KEY=VALUE pairs to the mapping that they are put into."""
 
 
 class Submission(NamedTuple):
@@ -125,13 +150,14 @@ def _lay_over(data: object, args: argparse.Namespace) -> dict[str, str]:
         given["spec.resumable"] = "--not-resumable"
     if args.command and _put(data, "spec.command", list(args.command)):
         given["spec.command"] = "--"
-    for key, value in args.env or ():
-        if _put_key(data, ("spec", "env"), key, value):
-            given[f"spec.env.{key}"] = "--env"
+    for argument, (parents, option) in _PAIRS.items():
+        for key, value in getattr(args, argument) or ():
+            if _put_key(data, parents, key, value):
+                given[".".join((*parents, key))] = option
     return given
 
 
-def _put(data: object, path: str, value: str | int | list[str]) -> bool:
+def _put(data: object, path: str, value: object) -> bool:
     *parents, key = path.split(".")
     return _put_key(data, tuple(parents), key, value)
 
@@ -171,22 +197,15 @@ def _checked(data: object, source: _Source, given: dict[str, str]) -> tuple[dict
 def _finding(problem: "Problem", source: _Source, given: dict[str, str]) -> Finding:
     """A problem with the place it was written at: a line of the file, or an option."""
     field = _shown(problem.field)
-    path = _narrowed(problem)
-    option = next((given[nearer] for nearer in _around(path) if nearer in given), "")
+    option = next((given[nearer] for nearer in _around(problem.field) if nearer in given), "")
     finding = Finding(field, problem.rule, problem.value, problem.limit, problem.way_out)
     if option:
         return finding._replace(field=f"{field} ({option})")
     if source.document is None:
         flag = next((flag for path, flag in _OPTIONS.values() if path == problem.field), "")
         return finding._replace(field=f"{field} ({flag})") if flag else finding
-    place = source.document.place_of(path)
+    place = source.document.place_of(problem.field)
     return finding._replace(file=source.name, line=place.line, column=place.column)
-
-
-def _narrowed(problem: "Problem") -> str:
-    """The path of a problem; of one about several fields, that of the field its sentence begins with."""
-    named = re.match(r"(timeout|min_runtime|pools)\b", problem.way_out) if problem.field == "spec" else None
-    return f"spec.{named.group()}" if named else problem.field
 
 
 def _around(path: str) -> list[str]:
@@ -201,14 +220,25 @@ def _shown(path: str) -> str:
 
 
 def written_out(contract: "Contract") -> dict[str, Any]:
-    """The contract with every field written out, as a file could say it: what `--dry-run` shows."""
+    """The contract with its defaults, as a file could say it: what `--dry-run` shows. What was not said is left out."""
     plain = contract.model_dump(mode="json")
-    spec = plain["spec"]
-    for key in ("min_runtime", "timeout"):
-        spec[key] = format_length(spec[key])
-    spec["checkpoint"]["grace"] = format_length(spec["checkpoint"]["grace"])
-    if spec["pools"] is None:
-        del spec["pools"]
-    if spec["lane"] is None:
-        del spec["lane"]
+    plain["spec"] = {key: value for key, value in _said(plain["spec"]).items() if value or key not in _OFTEN_EMPTY}
     return plain
+
+
+_LENGTHS: Final = frozenset(("min_runtime", "timeout", "grace", "interval", "start_limit"))
+_SIZES: Final = frozenset(("memory_per_host", "disk_per_host", "min_gpu_memory"))
+_OFTEN_EMPTY: Final = frozenset(("after", "labels", "secrets"))
+
+
+def _said(block: dict[str, Any]) -> dict[str, Any]:
+    """A block without what is absent, its lengths and sizes with their units."""
+    said: dict[str, Any] = {}
+    for key, value in block.items():
+        if key in _LENGTHS and isinstance(value, int):
+            said[key] = format_length(value)
+        elif key in _SIZES and isinstance(value, int):
+            said[key] = format_memory(value)
+        elif value is not None:
+            said[key] = _said(value) if isinstance(value, dict) else value
+    return said

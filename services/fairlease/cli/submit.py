@@ -43,8 +43,9 @@ _ENDS: Final = {
 class _Passage:
     """How far the submission has come, for the words of an interruption."""
 
-    def __init__(self, job: str, request_id: str) -> None:
+    def __init__(self, job: str, jobs: list[str], request_id: str) -> None:
         self.job = job
+        self.jobs = jobs
         self.request_id = request_id
         self.is_sent = False
 
@@ -67,10 +68,16 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     submission = read_submission(args)
     output = output_of(args)
-    job = job_id(account_of(args), submission.contract.spec.budget, submission.request_id)
+    account, budget = account_of(args), submission.contract.spec.budget
+    job = job_id(account, budget, submission.request_id)
     if args.dry_run:
         return _shown(submission, job, output)
-    passage = _Passage(job, submission.request_id)
+    jobs, array = [job], submission.contract.spec.array
+    if array is not None:
+        jobs = [job_id(account, budget, f"{submission.request_id}/{index}") for index in range(array.count)]
+        if args.follow:
+            raise CommandError(USAGE, "--follow prints the log of one job", way_out="use --wait for an array")
+    passage = _Passage(job, jobs, submission.request_id)
     try:
         return asyncio.run(_submitted(args, submission, output, passage))
     except KeyboardInterrupt:
@@ -118,9 +125,9 @@ async def _submitted(args: argparse.Namespace, submission: Submission, output: O
     body = msgspec.json.encode({"request_id": submission.request_id, "contract": submission.data})
     is_waiting = args.wait or args.follow
     async with linked(args) as link:
-        feed = None
-        if is_waiting:
-            feed = await link.subscribe(link.subjects.feed(submission.contract.spec.budget, passage.job, ">"))
+        budget = submission.contract.spec.budget
+        names = passage.jobs if is_waiting else []
+        feeds = [await link.subscribe(link.subjects.feed(budget, name, ">")) for name in names]
         passage.is_sent = True
         try:
             receipt = await link.send("submit-job", body, args.answer_timeout_ms)
@@ -129,24 +136,25 @@ async def _submitted(args: argparse.Namespace, submission: Submission, output: O
         _say_answer(receipt.answer, output, passage)
         if receipt.answer.outcome == "refused":
             raise _refused(receipt.raw, receipt.answer, output)
-        if feed is None:
-            return _print_id(receipt.raw, output, passage.job)
+        if not is_waiting:
+            return _print_ids(receipt.raw, output, passage.jobs)
         if output.form in ("table", "wide") and not args.follow:
-            print_text(passage.job + "\n")
+            print_text("".join(f"{name}\n" for name in passage.jobs))
 
         def on_step(step: Step) -> None:
             say(output, step.sentence(), step.facts())
 
         reader = asyncio.create_task(_followed(link, passage.job, output)) if args.follow else None
         try:
-            answer = await Watch(link, passage.job, feed, on_step).end(args.start_timeout_ms)
+            watches = [Watch(link, name, feed, on_step) for name, feed in zip(names, feeds, strict=True)]
+            answers = await asyncio.gather(*(watch.end(args.start_timeout_ms) for watch in watches))
             if reader is not None:
                 await asyncio.wait((reader,), timeout=_DRAIN_S)
         finally:
             if reader is not None:
                 reader.cancel()
-    assert isinstance(answer.view, JobView)
-    return _ended(answer.raw, answer.view, output)
+    codes = [_ended(answer.raw, answer.view, output) for answer in answers if isinstance(answer.view, JobView)]
+    return next((code for code in codes if code != OK), OK)
 
 
 async def _followed(link: Any, job: str, output: Output) -> None:  # noqa: ANN401 - a Link, whose import is late
@@ -186,11 +194,11 @@ def _refused(raw: bytes, answer: CommandAnswer, output: Output) -> CommandError:
     return refusal(answer, REFUSED, f"{answer.job or 'the job'} was refused")
 
 
-def _print_id(raw: bytes, output: Output, job: str) -> int:
+def _print_ids(raw: bytes, output: Output, jobs: list[str]) -> int:
     if output.is_data:
-        print_data(output.form, raw, (job,))
+        print_data(output.form, raw, tuple(jobs))
     else:
-        print_text(job + "\n")
+        print_text("".join(f"{job}\n" for job in jobs))
     return OK
 
 

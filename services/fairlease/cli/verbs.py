@@ -10,12 +10,16 @@ from typing import Final
 
 from fairlease.cli.parser import (
     Parser,
+    account,
+    after,
     answer_options,
+    array,
     grid,
     identity_options,
     job,
     length,
     length_ms,
+    memory,
     name,
     output_options,
     pair,
@@ -77,20 +81,7 @@ def _add_submit(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     leaf.usage = "fairlease submit [FILE] [options] [-- CMD ...]"
     leaf.set_defaults(takes_command=True)
     leaf.add_argument("file", nargs="?", metavar="FILE", help="contract in YAML or JSON, - for standard input")
-    terms = leaf.add_argument_group("contract", "written without a file, or in place of what the file says")
-    terms.add_argument("--name", dest="job_name", metavar="TEXT", help="what the job is called")
-    terms.add_argument("--budget", type=name, help="the leaf of the budget tree that is charged")
-    terms.add_argument("--hosts", type=positive, metavar="N", help="hosts of the gang (1)")
-    terms.add_argument("--gpus-per-host", "--gpus", type=positive, metavar="N", help="GPUs on each host (1)")
-    terms.add_argument("--min-runtime", type=length, metavar="LENGTH", help="the window nobody may preempt in")
-    terms.add_argument("--timeout", type=length, metavar="LENGTH", help="wall limit of one attempt")
-    terms.add_argument("--on-timeout", choices=("fail", "requeue"), help="what the wall limit does (fail)")
-    terms.add_argument("--pool", type=name, action="append", metavar="NAME", help="accepted pool, in order; repeatable")
-    terms.add_argument("--lane", choices=("debug",), help="ask for the debug lane")
-    terms.add_argument("--max-retries", type=whole, metavar="N", help="retries after the job's own failures (0)")
-    terms.add_argument("--grace", type=length, metavar="LENGTH", help="time between the notice and the kill (30s)")
-    terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
-    terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
+    _add_terms(leaf)
     ways = leaf.add_argument_group("submission")
     ways.add_argument("--request-id", metavar="ID", help="the same id and contract again is the same job (random)")
     ways.add_argument("--dry-run", action="store_true", help="check, print the whole contract, submit nothing")
@@ -105,29 +96,104 @@ def _add_submit(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     )
 
 
+def _add_terms(leaf: Parser) -> None:
+    """A contract's terms as options, for commands that take a contract."""
+    terms = leaf.add_argument_group("contract", "written without a file, or in place of what the file says")
+    terms.add_argument("--name", dest="job_name", metavar="TEXT", help="what the job is called")
+    terms.add_argument("--budget", type=name, help="the leaf of the budget tree that is charged")
+    terms.add_argument("--hosts", type=positive, metavar="N", help="hosts of the gang (1)")
+    terms.add_argument("--gpus-per-host", "--gpus", type=positive, metavar="N", help="GPUs on each host (1)")
+    terms.add_argument("--min-runtime", type=length, metavar="LENGTH", help="the window nobody may preempt in")
+    terms.add_argument("--timeout", type=length, metavar="LENGTH", help="wall limit of one attempt")
+    terms.add_argument("--on-timeout", choices=("fail", "requeue"), help="what the wall limit does (fail)")
+    terms.add_argument("--pool", type=name, action="append", metavar="NAME", help="accepted pool, in order; repeatable")
+    terms.add_argument("--lane", choices=("debug",), help="ask for the debug lane")
+    terms.add_argument("--max-retries", type=whole, metavar="N", help="retries after the job's own failures (0)")
+    terms.add_argument("--grace", type=length, metavar="LENGTH", help="time between the notice and the kill (30s)")
+    terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
+    terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
+    _add_host_terms(leaf)
+    _add_more_terms(leaf)
+
+
+def _add_host_terms(leaf: Parser) -> None:
+    """What the hosts of a gang must have and be, as options."""
+    asks = leaf.add_argument_group("hosts", "what each host of the gang must have and be")
+    asks.add_argument("--cpu-per-host", type=positive, metavar="N", help="cores on each host (the GPUs' part of it)")
+    asks.add_argument("--memory-per-host", type=memory, metavar="SIZE", help="for example 512Gi (the GPUs' part of it)")
+    asks.add_argument("--disk-per-host", type=memory, metavar="SIZE", help="for example 2Ti (the GPUs' part of it)")
+    asks.add_argument("--gpu-model", action="append", metavar="TEXT", help="a GPU model that will do; repeatable")
+    asks.add_argument("--min-gpu-memory", type=memory, metavar="SIZE", help="memory of one GPU, for example 80Gi")
+    asks.add_argument("--host-label", type=pair, action="append", metavar="K=V", help="a label of the host; repeatable")
+    asks.add_argument("--same-block", action="store_true", default=None, help="all hosts in one topology block")
+
+
+def _add_more_terms(leaf: Parser) -> None:
+    """How a job saves itself, what it waits for, and what it runs, as options."""
+    more = leaf.add_argument_group("more of the contract")
+    more.add_argument("--checkpoint-uri", metavar="URI", help="where checkpoints go: s3, gs, az, or store:NAME/PATH")
+    more.add_argument("--checkpoint-interval", type=length, metavar="LENGTH", help="how often the job saves itself")
+    more.add_argument(
+        "--checkpoint-signal", choices=("TERM", "USR1", "USR2", "none"), help="what tells it to save itself (TERM)"
+    )
+    more.add_argument("--array", type=array, metavar="N[%M]", help="N like jobs with an index, M at a time")
+    more.add_argument(
+        "--after", type=after, action="append", metavar="JOB[:any]", help="a job or array to wait for; repeatable"
+    )
+    more.add_argument("--evaluation", type=name, metavar="NAME", help="the evaluation that the job belongs to")
+    more.add_argument("--label", type=pair, action="append", metavar="K=V", help="a label of the job; repeatable")
+    more.add_argument("--image", metavar="IMAGE", help="container image; then the command may be left out")
+    more.add_argument(
+        "--secret", type=pair, action="append", metavar="K=secret:NAME", help="a secret by its name; repeatable"
+    )
+    more.add_argument("--source-repo", metavar="URL", help="repository of the code, with --source-commit")
+    more.add_argument("--source-commit", metavar="SHA", help="whole commit id of the code")
+    more.add_argument("--source-bundle", metavar="DIGEST", help="the code as a bundle, sha256:…")
+    more.add_argument("--start-limit", type=length, metavar="LENGTH", help="how long the gang may take to start (10m)")
+
+
+def _past(leaf: Parser) -> None:
+    """A question that may be asked of an earlier position of the log."""
+    leaf.add_argument("--at", type=positive, metavar="POSITION", help="as it was at this position of the log")
+
+
 def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     queue = _leaf(verbs, "queue", _QUESTIONS, parents, about="running and waiting jobs, with reasons")
     queue.set_defaults(question="queue")
     queue.add_argument("--limit", type=positive, default=50, metavar="N", help="rows at most (50)")
     queue.add_argument("--budget", type=name, metavar="NAME", help="only jobs of this budget")
+    queue.add_argument("--start", action="store_true", help="when each waiting job will have started at the latest")
+    _past(queue)
     whose = queue.add_mutually_exclusive_group()
     whose.add_argument("--me", action="store_true", help="only jobs of the asking account")
     whose.add_argument("--submitter", type=name, metavar="NAME", help="only jobs of this account")
     why = _leaf(verbs, "why", _QUESTIONS, parents, about="why a job is where it is, and what would change it")
     why.set_defaults(question="why")
     why.add_argument("job", type=job, metavar="JOB")
-    why.add_argument("--at", type=positive, metavar="POSITION", help="as it was at this position of the log")
+    _past(why)
     why.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the sentences (en)")
-    _leaf(
-        verbs, "shares", _QUESTIONS, parents, about="the budget tree: entitled, used, promised, standing"
-    ).set_defaults(question="shares", budget=None)
+    rank = _leaf(verbs, "rank", _QUESTIONS, parents, about="who is next, and by which numbers")
+    rank.set_defaults(question="rank")
+    rank.add_argument("--limit", type=positive, default=50, metavar="N", help="rows at most (50)")
+    _past(rank)
+    plan = _leaf(
+        verbs, "plan", "fairlease.cli.plan", parents, about="what would happen to a contract now; submits nothing"
+    )
+    plan.usage = "fairlease plan [FILE] [options] [-- CMD ...]"
+    plan.set_defaults(takes_command=True, request_id="plan")
+    plan.add_argument("file", nargs="?", metavar="FILE", help="contract in YAML or JSON, - for standard input")
+    plan.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the sentences (en)")
+    _add_terms(plan)
+    shares = _leaf(verbs, "shares", _QUESTIONS, parents, about="the budget tree: entitled, used, promised, standing")
+    shares.set_defaults(question="shares", budget=None)
+    _past(shares)
     _leaf(verbs, "hosts", _QUESTIONS, parents, about="hosts, their devices and holds").set_defaults(question="hosts")
     policy = _branch(verbs, "policy", "the numbers the cell is run by")
     _leaf(policy, "show", _QUESTIONS, parents, about="the policy in force").set_defaults(question="policy")
 
 
 def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
-    words = _branch(verbs, "job", "one job: show, logs, cancel")
+    words = _branch(verbs, "job", "one job: show, logs, cancel, hold, release")
     show = _leaf(words, "show", _QUESTIONS, parents, about="a job, its contract and its attempts")
     show.set_defaults(question="job")
     show.add_argument("job", type=job, metavar="JOB")
@@ -139,6 +205,13 @@ def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     cancel = _leaf(words, "cancel", _WISHES, [*parents, answer_options()], about="end a job, by its grace if it runs")
     cancel.set_defaults(wish="cancel-job")
     cancel.add_argument("job", type=job, metavar="JOB")
+    hold = _leaf(words, "hold", _WISHES, [*parents, answer_options()], about="keep a waiting job from competing")
+    hold.set_defaults(wish="hold-job")
+    hold.add_argument("job", type=job, metavar="JOB")
+    hold.add_argument("--reason", default="", metavar="TEXT", help="kept in the log with the hold")
+    release = _leaf(words, "release", _WISHES, [*parents, answer_options()], about="let a held job compete again")
+    release.set_defaults(wish="release-job")
+    release.add_argument("job", type=job, metavar="JOB")
 
 
 def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
@@ -151,7 +224,7 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     back = _leaf(hosts, "return", _WISHES, asking, about="take back one's own hold on a host")
     back.set_defaults(wish="return-host")
     back.add_argument("host", type=name, metavar="HOST")
-    budgets = _branch(verbs, "budget", "the budget tree: show, set")
+    budgets = _branch(verbs, "budget", "the budget tree: show, set, member")
     show = _leaf(budgets, "show", _QUESTIONS, parents, about="one budget and what is below it, or all")
     show.set_defaults(question="shares")
     show.add_argument("budget", nargs="?", type=name, metavar="NAME")
@@ -161,6 +234,18 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     change.add_argument("--weight", type=whole, required=True, metavar="N", help="against its siblings' weights")
     change.add_argument("--parent", type=name, metavar="NAME", help="the node above (as it is; the root when new)")
     change.add_argument("--reason", default="", metavar="TEXT", help="kept in the log with the change")
+    change.add_argument("--order", choices=("fifo", "least-attained", "smallest"), help="order of a leaf's own jobs")
+    change.add_argument(
+        "--max-protected-permille", type=whole, metavar="N", help="GPUs in windows, of the entitled GPUs now; 0: no cap"
+    )
+    change.add_argument(
+        "--burst-permille", type=whole, metavar="N", help="GPUs held while others wait, of the entitled; 0: no cap"
+    )
+    member = _leaf(budgets, "member", _WISHES, asking, about="let an account submit in a budget, lead it, or neither")
+    member.set_defaults(wish="change-member")
+    member.add_argument("budget", type=name, metavar="NAME")
+    member.add_argument("member", type=account, metavar="ACCOUNT", help="an account, or '*' for everybody")
+    member.add_argument("--role", choices=("member", "lead", "none"), default="member", help="(member)")
 
 
 def _add_programs(verbs: "_Verbs[Parser]") -> None:

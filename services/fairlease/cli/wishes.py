@@ -1,4 +1,4 @@
-"""Commands that want something changed: job cancel, host cordon, host return, budget set.
+"""Commands that want something changed: job cancel, hold and release, host cordon and return, budget set and member.
 
 Each is one message to the account's inbox and one answer from the log. All of them may be sent again
 without harm: what is already so is answered as such.
@@ -14,7 +14,15 @@ from fairlease.cli.link import Receipt, linked
 from fairlease.cli.output import output_of, print_data, print_text, say
 from fairlease.cli.screens import names
 from fairlease.cli.table import printable
-from fairlease_schemas.commands import CancelJob, ChangeBudget, CordonHost, ReturnHost
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangeMember,
+    CordonHost,
+    HoldJob,
+    ReleaseJob,
+    ReturnHost,
+)
 from fairlease_schemas.explain import CommandAnswer
 
 
@@ -40,17 +48,35 @@ async def _sent(args: argparse.Namespace) -> Receipt:
         return await link.send(args.wish, msgspec.json.encode(body), args.answer_timeout_ms)
 
 
-def wish_of(args: argparse.Namespace) -> CancelJob | CordonHost | ReturnHost | ChangeBudget:
+Wish = CancelJob | HoldJob | ReleaseJob | CordonHost | ReturnHost | ChangeBudget | ChangeMember
+
+
+def wish_of(args: argparse.Namespace) -> Wish:
     """The command these arguments describe."""
     match args.wish:
         case "cancel-job":
             return CancelJob(job=args.job)
+        case "hold-job":
+            return HoldJob(job=args.job, reason=args.reason)
+        case "release-job":
+            return ReleaseJob(job=args.job)
+        case "change-member":
+            role = "" if args.role == "none" else args.role
+            return ChangeMember(budget=args.budget, account=args.member, role=role)
         case "cordon-host":
             return CordonHost(host=args.host, reason=args.reason)
         case "return-host":
             return ReturnHost(host=args.host)
         case _:
-            return ChangeBudget(budget=args.budget, weight=args.weight, parent=args.parent, reason=args.reason)
+            return ChangeBudget(
+                budget=args.budget,
+                weight=args.weight,
+                parent=args.parent,
+                reason=args.reason,
+                order=args.order,
+                max_protected_permille=args.max_protected_permille,
+                burst_permille=args.burst_permille,
+            )
 
 
 def refusal(answer: CommandAnswer, code: int, text: str) -> CommandError:
@@ -66,6 +92,12 @@ def _object(args: argparse.Namespace) -> str:
     match args.wish:
         case "cancel-job":
             return f"cancelling {args.job}"
+        case "hold-job":
+            return f"holding {args.job}"
+        case "release-job":
+            return f"releasing {args.job}"
+        case "change-member":
+            return f"{args.member} in budget {args.budget}"
         case "cordon-host":
             return f"cordoning {args.host}"
         case "return-host":

@@ -1,27 +1,31 @@
 """Admission: contracts become jobs, reports become a job's life (scope `intake`).
 
-Messages of one record are decided one after another on a *stage*: copies of the jobs they touch,
-evolved by the events so far, so that a second message sees what the first did. After the messages
-come the house duties that log time has made due: time-outs, ends of backoffs, and attempts whose grant
-and cancel did not know of each other (stillborn when the cancel came first, overtaken when the grant did).
+Messages of one record are decided one after another on a *stage* (stage.py). After the messages
+come the house duties that log time and other jobs have made due: attempts whose grant and cancel did
+not know of each other (stillborn when the cancel came first, overtaken when the grant did), jobs that
+waited for others, time-outs, ends of backoffs. A record holds so many events; the next takes up the rest.
 """
+
+from typing import assert_never
 
 from fairlease.core import job as jobs
 from fairlease.core.budget import refuse_unreadable
-from fairlease.core.contract_rules import check, effective_request
 from fairlease.core.decision import Decision, decision_ms, is_owed
+from fairlease.core.dependency import Fate
+from fairlease.core.hold import cancel, hold, release
 from fairlease.core.job import Attempt, Job, Phase
+from fairlease.core.stage import Stage
+from fairlease.core.submission import submit
 from fairlease.core.world import NEVER_MS, World
 from fairlease_schemas import commands, reports
-from fairlease_schemas.envelope import Address, Answer, Event, Misshapen, Submitted, Unreadable
-from fairlease_schemas.ids import JobId, job_id, job_of
+from fairlease_schemas.envelope import Answer, Misshapen, Submitted, TimerFired, Unreadable
+from fairlease_schemas.ids import job_id, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
     AttemptStarted,
-    CommandRefused,
+    CheckpointConfirmed,
     End,
-    JobAdmitted,
     JobCancelled,
     JobFailed,
     JobRefused,
@@ -29,52 +33,30 @@ from fairlease_schemas.job import (
     JobRequeued,
     JobSucceeded,
     JobTimedOut,
+    JobUnblocked,
     PartGone,
-    Problem,
 )
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
+from fairlease_schemas.reasons import Evidence, Reason
+
+MAX_ADMITTED_PER_RECORD = 200
+"""From here on no further message is answered: the next record goes on. One array may be as large."""
+
+MAX_EVENTS_PER_RECORD = 400
+"""From here on no duty is done any more in this record."""
 
 MAX_DUTIES_PER_RECORD = 200
+MAX_STEP = 10**15
 MAX_DETAIL = 300
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
-
-
-class Stage:
-    """The jobs as they stand after the events that this record has gathered so far."""
-
-    def __init__(self, world: World, policy: Policy, now_ms: int) -> None:
-        self.world = world
-        self.policy = policy
-        self.now_ms = now_ms
-        self.events: list[Event] = []
-        self.causes: set[Address] = set()
-        self._touched: dict[JobId, Job] = {}
-
-    def job(self, name: JobId) -> Job | None:
-        return self._touched.get(name) or self.world.jobs.get(name)
-
-    def admit(self, event: JobAdmitted) -> None:
-        address = Address(self.world.epoch, self.world.position + 1, len(self.events))
-        self._touched[event.job] = jobs.begin(event, address, self.now_ms)
-        self.events.append(event)
-
-    def emit(self, job: Job, event: jobs.JobEvent) -> Job:
-        """Record the event and stage what it makes of the job."""
-        self.events.append(event)
-        if job.id in self.world.jobs:
-            self.causes.add(job.admitted)
-            if job.live is not None:
-                self.causes.add(job.live.token)
-        changed = self._touched[job.id] = jobs.evolve(job, event, self.now_ms)
-        return changed
 
 
 def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     """One record for these messages and all that is due; None before the log has a policy."""
     if world.policy is None:
         return None
+    answers = _for_one_record(answers)
     now_ms = decision_ms(world, answers)
     stage = Stage(world, world.policy, now_ms)
     for answer in answers:
@@ -97,10 +79,25 @@ def due_ms(world: World) -> int | None:
     return None if next_ms == NEVER_MS else next_ms
 
 
+def _for_one_record(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+    """The first of these messages, until the jobs they could make are as many as one record admits.
+
+    Judged from the messages alone and before anything is decided, so that the record's time is theirs.
+    """
+    jobs_asked = 0
+    for place, answer in enumerate(answers):
+        if jobs_asked >= MAX_ADMITTED_PER_RECORD:
+            return answers[:place]
+        if isinstance(answer.said, Submitted):
+            array = answer.said.request.array
+            jobs_asked += array.count if array is not None else 1
+    return answers
+
+
 def _answer(stage: Stage, answer: Answer) -> None:
     match answer.said:
         case Submitted():
-            _submit(stage, answer, answer.said)
+            submit(stage, answer, answer.said)
         case Misshapen():
             said = answer.said
             name = job_id(answer.who, said.budget, said.request_id)
@@ -108,64 +105,30 @@ def _answer(stage: Stage, answer: Answer) -> None:
         case Unreadable():
             stage.events.append(refuse_unreadable(answer, answer.said))
         case commands.CancelJob():
-            _cancel(stage, answer, answer.said)
+            cancel(stage, answer, answer.said)
+        case commands.HoldJob():
+            hold(stage, answer, answer.said)
+        case commands.ReleaseJob():
+            release(stage, answer, answer.said)
         case reports.RunStarted():
             _started(stage, answer.who, answer.said)
+        case reports.CheckpointDone():
+            _checkpoint(stage, answer.who, answer.said)
         case reports.RunGone():
             _gone(stage, answer.who, answer.said)
+        case TimerFired():
+            pass  # what is due is a duty
+        case (
+            commands.ChangeBudget()
+            | commands.ChangeMember()
+            | commands.ChangePolicy()
+            | commands.CordonHost()
+            | commands.ReturnHost()
+            | reports.HostUp()
+        ):
+            pass  # for another service
         case _:
-            pass
-
-
-def _submit(stage: Stage, answer: Answer, said: Submitted) -> None:
-    name = job_id(answer.who, said.budget, said.request_id)
-    known = stage.job(name)
-    if known is not None:
-        if known.digest != said.digest:
-            problem = Problem(
-                field="request_id",
-                rule="1.14",
-                value=f"body {said.digest[:12]}",
-                limit=f"body {known.digest[:12]}, as first submitted",
-                way_out="use a new request id, or submit the first body again",
-            )
-            stage.events.append(JobRefused(job=name, account=answer.who, seq=answer.seq, problems=(problem,)))
-        return
-    stage.causes.add(stage.world.policy_address)
-    request = effective_request(stage.world, stage.policy, said.request)
-    problems, advice = check(stage.world, stage.policy, said.budget, request)
-    if problems:
-        stage.events.append(JobRefused(job=name, account=answer.who, seq=answer.seq, problems=problems))
-        return
-    stage.admit(
-        JobAdmitted(
-            job=name,
-            account=answer.who,
-            budget=said.budget,
-            request_id=said.request_id,
-            digest=said.digest,
-            request=request,
-            advice=advice,
-        )
-    )
-
-
-def _cancel(stage: Stage, answer: Answer, said: commands.CancelJob) -> None:
-    job = stage.job(said.job)
-    if job is None or job.account != answer.who:
-        problem = Problem(
-            field="job", rule="1.1", value=said.job[:80], limit="a job of this account", way_out="see `fairlease queue`"
-        )
-        stage.events.append(CommandRefused(account=answer.who, verb="cancel-job", seq=answer.seq, problems=(problem,)))
-        return
-    if job.is_terminal:
-        return
-    attempt = job.live
-    if attempt is None:
-        _end_backoff(stage, job)
-        stage.emit(job, JobCancelled(job=job.id, account=answer.who))
-    elif attempt.ending is not End.CANCELLED:
-        stage.emit(job, AttemptEnding(attempt=attempt.id, end=End.CANCELLED, grace_ms=job.request.grace_ms))
+            assert_never(answer.said)
 
 
 def _reported(stage: Stage, host: str, attempt_id: str, token: str) -> tuple[Job, Attempt] | None:
@@ -186,6 +149,14 @@ def _started(stage: Stage, host: str, said: reports.RunStarted) -> None:
     job, attempt = found
     if host not in attempt.started and all(part.host != host for part in attempt.gone):
         stage.emit(job, AttemptStarted(attempt=attempt.id, host=host))
+
+
+def _checkpoint(stage: Stage, host: str, said: reports.CheckpointDone) -> None:
+    """A manifest arrived: from now on lost GPU-time is measured from here (8.2)."""
+    found = _reported(stage, host, said.attempt, said.token)
+    if found is not None:
+        step = said.step if 0 <= said.step <= MAX_STEP else 0
+        stage.emit(found[0], CheckpointConfirmed(attempt=said.attempt, step=step))
 
 
 def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
@@ -227,30 +198,29 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> None:
     if job.is_terminal:
         return
     terminal = _terminal(stage.policy, job, end, exit_code, attempt)
-    stage.emit(job, terminal)
-    if isinstance(terminal, JobRequeued) and terminal.backoff_ms:
-        evidence = Evidence(for_ms=terminal.backoff_ms)
-        stage.events.append(ReasonBegan(subject=job.id, code=Reason.RETRY_BACKOFF, evidence=evidence))
-
-
-def _end_backoff(stage: Stage, job: Job) -> None:
-    """The job no longer waits for its backoff, if it did."""
-    if job.phase is Phase.BACKOFF:
-        stage.events.append(ReasonEnded(subject=job.id, code=Reason.RETRY_BACKOFF))
+    if not isinstance(terminal, JobRequeued):
+        stage.end_reason(job)  # of one that was held in the moment of its grant
+    job = stage.emit(job, terminal)
+    if job.phase is Phase.BACKOFF and isinstance(terminal, JobRequeued):
+        stage.begin_reason(job.id, Reason.RETRY_BACKOFF, Evidence(for_ms=terminal.backoff_ms))
 
 
 def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt: Attempt) -> jobs.JobEvent:
-    """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was."""
+    """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was.
+
+    What the job did not do itself never counts as a retry: a preemption or drain, and a host's fault, also
+    when the process fails while it is being stopped for one.
+    """
     if end is End.SUCCEEDED:
         return JobSucceeded(job=job.id)
     if attempt.ending is End.CANCELLED:
-        return JobCancelled(job=job.id, account=job.account)
-    if end is End.PREEMPTED:
+        return JobCancelled(job=job.id, account=attempt.stopped_by or job.account)
+    if end in (End.PREEMPTED, End.FAULT):
         return JobRequeued(job=job.id, end=end)
     if end is End.TIMED_OUT:
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
-    if attempt.ending is End.PREEMPTED:
-        return JobRequeued(job=job.id, end=End.PREEMPTED)
+    if attempt.ending in (End.PREEMPTED, End.FAULT):
+        return JobRequeued(job=job.id, end=attempt.ending)
     if end is not End.START_FAILED and job.retries < job.request.max_retries:
         doubled_ms = policy.retry_backoff_ms << min(job.retries, 30)
         backoff_ms = min(doubled_ms, policy.retry_backoff_cap_ms)
@@ -259,7 +229,7 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
 
 
 def _duties(stage: Stage) -> None:
-    """What is due: the ends of stillborn attempts, the stops of overtaken ones, then time-outs and ends of backoffs."""
+    """What is due: ends of stillborn attempts, stops of overtaken ones, waits for other jobs, time-outs, backoffs."""
     for attempt_id, name in list(stage.world.stillborn.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id:
@@ -267,14 +237,36 @@ def _duties(stage: Stage) -> None:
     for attempt_id, name in list(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id and job.live.ending is None:
-            stage.emit(job, AttemptEnding(attempt=attempt_id, end=End.CANCELLED, grace_ms=job.request.grace_ms))
+            end = End.CANCELLED if job.is_terminal else End.PREEMPTED
+            stage.emit(job, AttemptEnding(attempt=attempt_id, end=end, grace_ms=job.request.grace_ms))
+    ready = sorted(stage.world.dependents.ready, key=lambda name: stage.world.jobs[name].admitted)
+    for name in ready[:MAX_DUTIES_PER_RECORD]:
+        if len(stage.events) < MAX_EVENTS_PER_RECORD:
+            _unblock(stage, stage.job(name))
     for name in stage.world.dues_until(stage.now_ms)[:MAX_DUTIES_PER_RECORD]:
-        job = stage.job(name)
-        if job is None:
-            continue
-        if job.phase is Phase.BACKOFF:
-            if job.backoff_until_ms <= stage.now_ms:  # it may have begun in this record, where its time-out was due
-                _end_backoff(stage, job)
-                stage.emit(job, JobReleased(job=job.id))
-        elif job.live is not None and job.live.ending is None:
-            stage.emit(job, AttemptEnding(attempt=job.live.id, end=End.TIMED_OUT, grace_ms=job.request.grace_ms))
+        if len(stage.events) < MAX_EVENTS_PER_RECORD:
+            _due(stage, stage.job(name))
+
+
+def _unblock(stage: Stage, job: Job | None) -> None:
+    """The job competes from now on, or is over when what it waits for cannot come any more (1.11)."""
+    if job is None or job.phase is not Phase.DEPENDENT:
+        return
+    fate, cause = stage.waits_for(job)
+    if fate is Fate.DOOMED:
+        stage.doom(job, cause)
+    elif fate is Fate.MET:
+        stage.end_reason(job)
+        stage.emit(job, JobUnblocked(job=job.id))
+
+
+def _due(stage: Stage, job: Job | None) -> None:
+    """A backoff is over, or an attempt has reached its wall limit."""
+    if job is None:
+        return
+    if job.phase is Phase.BACKOFF:
+        if job.backoff_until_ms <= stage.now_ms:  # it may have begun in this record, where its time-out was due
+            stage.end_reason(job)
+            stage.emit(job, JobReleased(job=job.id))
+    elif job.live is not None and job.live.ending is None and not job.live.is_stillborn:
+        stage.emit(job, AttemptEnding(attempt=job.live.id, end=End.TIMED_OUT, grace_ms=job.request.grace_ms))

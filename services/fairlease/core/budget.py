@@ -5,21 +5,25 @@ lookback reaches them, because entitlement is integrated piece by piece (2.2). L
 are charged to; a node with children is none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from fairlease.core.job import Attempt, Job, replace
+from fairlease.core.policy_rules import policy_problems
 from fairlease_schemas.budget import AttemptCharged, BudgetChanged
 from fairlease_schemas.commands import ChangeBudget, ChangePolicy
-from fairlease_schemas.envelope import Address, Answer, Event, Unreadable
+from fairlease_schemas.envelope import Address, Answer, Unreadable
 from fairlease_schemas.ids import BudgetId, is_name
-from fairlease_schemas.job import CommandRefused, MessageRefused, Problem
+from fairlease_schemas.job import CommandRefused, End, MessageRefused, Problem
 from fairlease_schemas.policy import Policy, PolicyChanged
 
 MAX_WEIGHT = 1_000_000
 MAX_DEPTH = 8
 MAX_NODES = 2_000
 MAX_CHARGES_PER_RECORD = 200
+MAX_PERMILLE = 1_000_000
+ORDERS = ("fifo", "least-attained", "smallest")
 FIRST_POLICY_NAME = "default"
 
 
@@ -28,12 +32,15 @@ class Node(msgspec.Struct, frozen=True):
 
     parent: BudgetId
     weight: int
+    order: str = "fifo"
+    max_protected_permille: int = 0
+    burst_permille: int = 0
 
 
 class Tree(msgspec.Struct, frozen=True):
     """All nodes by id, in the order of the ids, so that every walk is the same everywhere."""
 
-    nodes: dict[BudgetId, Node] = {}
+    nodes: Mapping[BudgetId, Node] = {}
 
     def children(self, parent: BudgetId) -> list[BudgetId]:
         """Children of a node (of the root: of the empty id), by id."""
@@ -51,11 +58,26 @@ class Tree(msgspec.Struct, frozen=True):
             name = self.nodes[name].parent
         return path
 
-    def walk(self, parent: BudgetId = "", depth: int = 0) -> Iterator[tuple[BudgetId, int]]:
+    def leaves(self) -> list[BudgetId]:
+        """Every leaf, by id."""
+        parents = {node.parent for node in self.nodes.values()}
+        return [name for name in self.nodes if name not in parents]
+
+    def by_parent(self) -> dict[BudgetId, list[BudgetId]]:
+        """The children of every node that has some, by id: what a walk over all of a large tree looks up."""
+        below: dict[BudgetId, list[BudgetId]] = {}
+        for name, node in self.nodes.items():
+            below.setdefault(node.parent, []).append(name)
+        return below
+
+    def walk(self, parent: BudgetId = "") -> Iterator[tuple[BudgetId, int]]:
         """Every node below `parent`, depth first, siblings by id, with its depth from 0."""
-        for child in self.children(parent):
-            yield child, depth
-            yield from self.walk(child, depth + 1)
+        below = self.by_parent()
+        frontier = [(child, 0) for child in reversed(below.get(parent, ()))]
+        while frontier:
+            name, depth = frontier.pop()
+            yield name, depth
+            frontier.extend((child, depth + 1) for child in reversed(below.get(name, ())))
 
     def with_node(self, name: BudgetId, node: Node) -> "Tree":
         """The tree after a change of one node."""
@@ -66,7 +88,9 @@ class Tree(msgspec.Struct, frozen=True):
 
         Child i in id order gets floor(A(w1+…+wi)/W) - floor(A(w1+…+w(i-1))/W): they sum to the amount.
         """
-        children = self.children(parent)
+        return self._split(self.children(parent), amount)
+
+    def _split(self, children: Iterable[BudgetId], amount: int) -> dict[BudgetId, int]:
         total = sum(self.nodes[child].weight for child in children)
         parts: dict[BudgetId, int] = {}
         weight_before = given = 0
@@ -79,11 +103,12 @@ class Tree(msgspec.Struct, frozen=True):
 
     def split_all(self, amount: int) -> dict[BudgetId, int]:
         """The amount divided down the whole tree: each node's part."""
+        below = self.by_parent()
         parts: dict[BudgetId, int] = {}
         frontier = [("", amount)]
         while frontier:
             parent, whole = frontier.pop()
-            for child, part in self.split(parent, whole).items():
+            for child, part in self._split(below.get(parent, ()), whole).items():
                 parts[child] = part
                 frontier.append((child, part))
         return parts
@@ -96,31 +121,86 @@ class Piece(msgspec.Struct, frozen=True):
     tree: Tree
 
 
-class Uncharged(msgspec.Struct, frozen=True):
-    """An attempt that ended and awaits its one charge; `ended` is the address of its end."""
+class Uncharged(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that ended and awaits its one charge; `ended` is the address of its end.
+
+    `credit_gpu_ms` is what a host fault undid, `caused_gpu_ms` what its victims lost (2.6).
+    """
 
     budget: BudgetId
     pool: str
     held_gpu_ms: int
+    credit_gpu_ms: int
+    caused_gpu_ms: int
     is_budgeted: bool
     ended: Address
 
 
-def change_budget(tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: ChangeBudget) -> Event | None:
-    """The event for a `change-budget`, or None when the tree is already so.
+def owed(job: Job, attempt: Attempt, ended: Address) -> Uncharged:
+    """What an attempt that is over owes its budget. A stillborn one held nothing that anybody could use."""
+    held_gpu_ms = 0 if attempt.is_stillborn else attempt.held_gpu_ms(attempt.ended_ms)
+    is_fault = attempt.end is End.FAULT
+    unsaved_gpu_ms = attempt.gpus * (attempt.ended_ms - attempt.saved_ms) if is_fault else 0
+    return Uncharged(
+        budget=job.budget,
+        pool=attempt.pool,
+        held_gpu_ms=held_gpu_ms,
+        credit_gpu_ms=min(held_gpu_ms, unsaved_gpu_ms),
+        caused_gpu_ms=attempt.caused_gpu_ms,
+        is_budgeted=not job.is_idle_work,
+        ended=ended,
+    )
+
+
+def change_budget(
+    tree: Tree, busy: frozenset[BudgetId], answer: Answer, said: ChangeBudget
+) -> BudgetChanged | CommandRefused | None:
+    """The event for a `change-budget` by somebody who may, or None when the tree is already so.
 
     Refused: an id or weight out of bounds, an unknown parent, a cycle, more than `MAX_DEPTH` levels,
     and children under a leaf that live jobs are charged to (`busy`).
     """
     present = tree.nodes.get(said.budget)
-    parent = said.parent if said.parent is not None else (present.parent if present else "")
+    parent = parent_of(tree, said)
     problem = _tree_problem(tree, busy, said, parent)
     if problem is not None:
         return CommandRefused(account=answer.who, verb="change-budget", seq=answer.seq, problems=(problem,))
-    if present == Node(parent, said.weight):
+    wanted = _node(present or Node("", 1), said, parent)
+    if present == wanted:
         return None
-    return BudgetChanged(
-        budget=said.budget, parent=parent, weight=said.weight, author=answer.who, reason=said.reason[:200]
+    changed = BudgetChanged(
+        budget=said.budget,
+        parent=parent,
+        weight=said.weight,
+        author=answer.who,
+        reason=said.reason[:200],
+        max_protected_permille=wanted.max_protected_permille,
+        burst_permille=wanted.burst_permille,
+    )
+    # A default is left out of the bytes by its identity, which a text that comes from a snapshot has not.
+    return changed if wanted.order == changed.order else replace(changed, order=wanted.order)
+
+
+def parent_of(tree: Tree, said: ChangeBudget) -> BudgetId:
+    """The parent that the node would have: what is not said stays as it is."""
+    present = tree.nodes.get(said.budget)
+    return said.parent if said.parent is not None else (present.parent if present else "")
+
+
+def node_of(event: BudgetChanged) -> Node:
+    """The node as the event makes it."""
+    return Node(event.parent, event.weight, event.order, event.max_protected_permille, event.burst_permille)
+
+
+def _node(present: Node, said: ChangeBudget, parent: BudgetId) -> Node:
+    """The node as it would be: what is not said stays as it is."""
+    most, burst = said.max_protected_permille, said.burst_permille
+    return Node(
+        parent,
+        said.weight,
+        said.order if said.order is not None else present.order,
+        most if most is not None else present.max_protected_permille,
+        burst if burst is not None else present.burst_permille,
     )
 
 
@@ -133,8 +213,20 @@ def _tree_problem(tree: Tree, busy: frozenset[BudgetId], said: ChangeBudget, par
         return Problem(
             field="weight", rule="2.1", value=str(said.weight)[:30], limit=f"1-{MAX_WEIGHT}", way_out="write an integer"
         )
+    if said.order is not None and said.order not in ORDERS:
+        return Problem(
+            field="order", rule="3.2", value=said.order[:40], limit=", ".join(ORDERS), way_out="write one of these"
+        )
+    for field, permille in (
+        ("max_protected_permille", said.max_protected_permille),
+        ("burst_permille", said.burst_permille),
+    ):
+        if permille is not None and not 0 <= permille <= MAX_PERMILLE:
+            limit, way_out = f"0-{MAX_PERMILLE}", "write an integer, 0 for none"
+            return Problem(field=field, rule="2.9", value=str(permille)[:30], limit=limit, way_out=way_out)
     if said.budget not in tree.nodes and len(tree.nodes) >= MAX_NODES:
-        return Problem(field="budget", rule="2.1", limit=f"{MAX_NODES} nodes", way_out="join small budgets into one")
+        limit, way_out = f"{MAX_NODES} budgets in the tree", "join small budgets into one"
+        return Problem(field="budget", rule="2.1", value=said.budget, limit=limit, way_out=way_out)
     if not parent:
         return None
     if parent not in tree.nodes:
@@ -166,40 +258,24 @@ def _tree_problem(tree: Tree, busy: frozenset[BudgetId], said: ChangeBudget, par
     return None
 
 
-def change_policy(name: str, policy: Policy | None, answer: Answer, said: ChangePolicy) -> Event | None:
+def change_policy(
+    name: str, policy: Policy | None, answer: Answer, said: ChangePolicy
+) -> PolicyChanged | CommandRefused | None:
     """The event for a `change-policy`, or None when this policy is in force under this name."""
-    problem = None
+    problems: tuple[Problem, ...]
     if not is_name(said.name):
-        problem = Problem(field="name", rule="10.1", value=said.name[:80], limit="1-63 of a-z 0-9 -")
+        limit, way_out = "1-63 of a-z 0-9 -", "choose another name"
+        problems = (Problem(field="name", rule="10.1", value=said.name[:80], limit=limit, way_out=way_out),)
     elif said.name == name and said.policy != policy:
-        problem = Problem(field="name", rule="10.1", value=said.name, way_out="other numbers need another name")
+        limit, way_out = "the numbers in force under this name", "other numbers need another name"
+        problems = (Problem(field="name", rule="10.1", value=said.name, limit=limit, way_out=way_out),)
     else:
-        problem = _policy_problem(said.policy)
-    if problem is not None:
-        return CommandRefused(account=answer.who, verb="change-policy", seq=answer.seq, problems=(problem,))
+        problems = policy_problems(said.policy)
+    if problems:
+        return CommandRefused(account=answer.who, verb="change-policy", seq=answer.seq, problems=problems)
     if said.name == name:
         return None
     return PolicyChanged(name=said.name, author=answer.who, policy=said.policy, reason=said.reason[:200])
-
-
-def _policy_problem(policy: Policy) -> Problem | None:
-    if policy.ranker != "budget-window":
-        return Problem(field="policy.ranker", rule="3.9", value=policy.ranker[:80], limit="budget-window")
-    for name in policy.__struct_fields__:
-        value = getattr(policy, name)
-        if isinstance(value, int) and not 0 <= value <= 10**12:
-            return Problem(field=f"policy.{name}", rule="10.1", value=str(value)[:30], limit="0-10^12")
-    for name in ("lookback_ms", "rank_period_ms", "step_limit_ms", "max_grants_per_cycle", "max_classes_per_pool"):
-        if getattr(policy, name) < 1:
-            return Problem(field=f"policy.{name}", rule="10.1", value="0", limit=">= 1")
-    if policy.max_grants_per_cycle > 500 or policy.max_classes_per_pool > 256:
-        return Problem(field="policy.max_…", rule="L2", limit="500 grants, 256 classes: one record of 256 KiB")
-    ups = [bound.up_to_gpus for bound in policy.window_bounds]
-    is_rising = bool(ups) and ups == sorted(set(ups)) and ups[0] >= 1 and ups[-1] <= 10**12
-    if not is_rising or not all(0 <= b.shortest_ms <= b.longest_ms <= 10**12 for b in policy.window_bounds):
-        limit = "rising up_to_gpus from 1 on, 0 <= shortest <= longest, to 10^12"
-        return Problem(field="policy.window_bounds", rule="1.4", limit=limit)
-    return None
 
 
 def refuse_unreadable(answer: Answer, said: Unreadable) -> MessageRefused:
@@ -209,12 +285,17 @@ def refuse_unreadable(answer: Answer, said: Unreadable) -> MessageRefused:
     )
 
 
-def charge(attempt: str, owed: Uncharged) -> AttemptCharged:
-    """The one charge of an ended attempt: its held time for budgeted work, nothing for idle work (2.4)."""
+def charge(attempt: str, due: Uncharged) -> AttemptCharged:
+    """The one charge of an ended attempt (2.6): max(held, what its victims lost) - credit; idle work pays nothing."""
+    surcharge_gpu_ms = max(0, due.caused_gpu_ms - due.held_gpu_ms) if due.is_budgeted else 0
+    credit_gpu_ms = due.credit_gpu_ms if due.is_budgeted else 0
+    paid_gpu_ms = due.held_gpu_ms + surcharge_gpu_ms - credit_gpu_ms
     return AttemptCharged(
         attempt=attempt,
-        budget=owed.budget,
-        pool=owed.pool,
-        held_gpu_ms=owed.held_gpu_ms,
-        charged_gpu_ms=owed.held_gpu_ms if owed.is_budgeted else 0,
+        budget=due.budget,
+        pool=due.pool,
+        held_gpu_ms=due.held_gpu_ms,
+        charged_gpu_ms=paid_gpu_ms if due.is_budgeted else 0,
+        credit_gpu_ms=credit_gpu_ms,
+        surcharge_gpu_ms=surcharge_gpu_ms,
     )

@@ -4,13 +4,18 @@ The shape of a contract (types, units, unknown keys) was judged at the edge. Eve
 the field, the rule, the limit, the value and the way out; all problems are found, not the first.
 """
 
+from fairlease.core import constraint
+from fairlease.core.advice import advise
 from fairlease.core.job import replace
-from fairlease.core.placement.fit import Shape, is_feasible
+from fairlease.core.membership import leads_of, role_of, shown
 from fairlease.core.world import World
-from fairlease_schemas.ids import BudgetId
+from fairlease_schemas.ids import AccountId, BudgetId
 from fairlease_schemas.job import Advice, Problem, Request
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import format_length
+
+MAX_HOSTS = 2_048
+"""Hosts of a gang, as the contract has it too: the grant, with the longest names there may be, fits one record (L2)."""
 
 
 def effective_request(world: World, policy: Policy, asked: Request) -> Request:
@@ -19,24 +24,22 @@ def effective_request(world: World, policy: Policy, asked: Request) -> Request:
     No pools means every pool of the cell that could take the gang, by id; not resumable means that
     the window is the whole timeout (1.6); grace is capped (1.7).
     """
-    pools = asked.pools or tuple(
-        pool for pool in world.fleet.pools() if is_feasible(world, pool, Shape(asked.hosts, asked.gpus_per_host))
-    )
+    pools = asked.pools or tuple(pool for pool in world.fleet.pools() if constraint.could_take(world, pool, asked))
     window_ms = asked.min_runtime_ms if asked.is_resumable or asked.min_runtime_ms == 0 else asked.timeout_ms
     return replace(asked, pools=pools, min_runtime_ms=window_ms, grace_ms=min(asked.grace_ms, policy.grace_cap_ms))
 
 
 def check(
-    world: World, policy: Policy, budget: BudgetId, request: Request
+    world: World, policy: Policy, account: AccountId, budget: BudgetId, request: Request, now_ms: int
 ) -> tuple[tuple[Problem, ...], tuple[Advice, ...]]:
     """Every problem of an effective request, in the order of the rules; and advice when there is none."""
     problems = [
-        *_budget(world, budget),
-        *_pools(world, request),
+        *(_budget(world, budget) or _member(world, account, budget)),
+        *(_gang(request) or _pools(world, request)),
         *(_debug(policy, request) if request.lane else _window(policy, request)),
         *_resumable(policy, request),
     ]
-    return tuple(problems), (() if problems else _advice(request))
+    return tuple(problems), (() if problems else advise(world, policy, budget, request, now_ms))
 
 
 def _budget(world: World, budget: BudgetId) -> list[Problem]:
@@ -54,7 +57,7 @@ def _budget(world: World, budget: BudgetId) -> list[Problem]:
                 way_out=f"charge one of {below}",
             )
         ]
-    leaves = ", ".join([name for name in tree.nodes if tree.is_leaf(name)][:8]) or "none yet"
+    leaves = ", ".join(tree.leaves()[:8]) or "none yet"
     return [
         Problem(
             field="spec.budget",
@@ -66,15 +69,49 @@ def _budget(world: World, budget: BudgetId) -> list[Problem]:
     ]
 
 
+def _member(world: World, account: AccountId, budget: BudgetId) -> list[Problem]:
+    """Rule 1.1: who submits is a member or a lead of the budget, or of one above it."""
+    if role_of(world.tree, world.members, account, budget):
+        return []
+    leads = shown(leads_of(world.tree, world.members, budget))
+    return [
+        Problem(
+            field="spec.budget",
+            rule="1.1",
+            value=budget,
+            limit="a budget that this account is a member of",
+            way_out=f"ask {leads} for `fairlease budget member {budget} {account}`",
+        )
+    ]
+
+
+def _gang(request: Request) -> list[Problem]:
+    """Rule 1.2: no more hosts than one record can grant. The contract says so too; a request may come without one."""
+    if request.hosts <= MAX_HOSTS:
+        return []
+    return [
+        Problem(
+            field="spec.hosts",
+            rule="1.2",
+            value=f"{request.hosts} hosts",
+            limit=f"{MAX_HOSTS} hosts: a gang is granted in one record",
+            way_out="take hosts with more GPUs, or split the work into several gangs",
+        )
+    ]
+
+
 def _pools(world: World, request: Request) -> list[Problem]:
     known = world.fleet.pools()
     unknown = [pool for pool in request.pools if pool not in known]
     if unknown:
         way_out = f"pools: {', '.join(known[:8]) or 'none yet, no host is registered'}"
         return [Problem(field="spec.pools", rule="1.3", value=unknown[0], limit="a pool of the cell", way_out=way_out)]
-    shape = Shape(request.hosts, request.gpus_per_host)
-    if any(is_feasible(world, pool, shape) for pool in request.pools):
+    if any(constraint.could_take(world, pool, request) for pool in request.pools):
         return []
+    accepted = request.pools or tuple(known)
+    bare = replace(request, cpu_per_host=0, memory_per_host_mib=0, disk_per_host_mib=0, constraints=None)
+    if any(constraint.could_take(world, pool, bare) for pool in accepted):
+        return constraint.problems_of(world, accepted, request)
     sizes: dict[tuple[str, int], int] = {}
     for pool in known:
         for host in world.fleet.in_pool(pool):
@@ -158,14 +195,3 @@ def _resumable(policy: Policy, request: Request) -> list[Problem]:
             way_out="write checkpoints and resumable: true, or split the work",
         )
     ]
-
-
-def _advice(request: Request) -> tuple[Advice, ...]:
-    """Rule 1.18, first cut: a resumable job that is protected for all its time asks for more than it needs."""
-    if not request.is_resumable or request.lane or request.min_runtime_ms < request.timeout_ms:
-        return ()
-    text = (
-        f"the window of {format_length(request.min_runtime_ms)} covers the whole timeout; "
-        "a shorter window fits more places and starts sooner"
-    )
-    return (Advice(field="spec.min_runtime", rule="1.18", text=text),)

@@ -1,99 +1,77 @@
-"""Why a job is where it is: reasons from the log, rank and distance, and the same in words.
+"""Why a job is where it is: reasons from the log, rank, promise, counterfactuals, and the same in words.
 
 Text is rendered from the answer itself and nothing else: every number and name in it stands in the
-record. English and Chinese share one table of sentences.
+record. What would change the answer is found by asking the steps' own functions about a changed request.
 """
-
-from typing import Final
 
 import msgspec
 
-from fairlease.core.job import Job, Phase
+from fairlease.core.job import Job, Phase, replace
 from fairlease.core.line import class_key
-from fairlease.core.placement.fit import Room, Shape
+from fairlease.core.outlook import LATER, NOW, Outlook, Outlooks
 from fairlease.core.view import as_of, order_of_waiting
+from fairlease.core.words import PLANS, REASONS, STATES, TAILS
 from fairlease.core.world import OpenReason, World
-from fairlease_schemas.explain import Counterfactual, Why, WhyReason, WhyText
+from fairlease_schemas.explain import Counterfactual, PlannedEviction, PlanView, Why, WhyReason, WhyText
 from fairlease_schemas.ids import JobId
-from fairlease_schemas.reasons import Reason
-from fairlease_schemas.units import format_length
+from fairlease_schemas.job import Advice, Problem
+from fairlease_schemas.policy import Policy
+from fairlease_schemas.reasons import Evidence, Reason
+from fairlease_schemas.units import MINUTE_MS, format_length
 
-Words = dict[str, str]
-
-STATES: Final[dict[str, Words]] = {
-    "waiting": {"en": "{job} waits in budget {budget}", "zh": "{job} 在预算 {budget} 中等待"},
-    "backoff": {"en": "{job} waits after a failure before its next try", "zh": "{job} 失败后等待重试"},
-    "granted": {"en": "{job} has its GPUs on {hosts} and is starting", "zh": "{job} 已获得 {hosts} 上的 GPU,正在启动"},
-    "running": {"en": "{job} runs on {hosts}", "zh": "{job} 正在 {hosts} 上运行"},
-    "stopping": {"en": "{job} is stopping on {hosts} ({ending})", "zh": "{job} 正在 {hosts} 上停止({ending})"},
-    "succeeded": {"en": "{job} succeeded", "zh": "{job} 已成功"},
-    "failed": {"en": "{job} failed ({cause})", "zh": "{job} 失败({cause})"},
-    "cancelled": {"en": "{job} was cancelled", "zh": "{job} 已取消"},
-    "timed-out": {"en": "{job} reached its time limit", "zh": "{job} 已超时"},
-}
-
-REASONS: Final[dict[str, Words]] = {
-    Reason.CAPACITY: {
-        "en": "it needs {needed_gpus} GPUs in pool {pool}, and {free_gpus} are free",
-        "zh": "需要 {pool} 池中的 {needed_gpus} 块 GPU,空闲 {free_gpus} 块",
-    },
-    Reason.FRAGMENTATION: {
-        "en": "{free_gpus} GPUs are free in pool {pool}, enough for {needed_gpus}, but not in that shape: "
-        "the largest hole is {largest_hole_gpus} GPUs on one host, and {whole_free_hosts} hosts are wholly free",
-        "zh": "{pool} 池空闲 {free_gpus} 块 GPU,足够 {needed_gpus} 块,但形状不符:"
-        "单机最大空闲 {largest_hole_gpus} 块,完全空闲的主机 {whole_free_hosts} 台",
-    },
-    Reason.RESERVATION: {
-        "en": "{reserved_hosts} hosts of pool {pool} are kept for {claim}",
-        "zh": "{pool} 池有 {reserved_hosts} 台主机保留给 {claim}",
-    },
-    Reason.HOST_MAINTENANCE: {
-        "en": "hosts of pool {pool} with {held_gpus} GPUs take no new work",
-        "zh": "{pool} 池中有 {held_gpus} 块 GPU 的主机不接受新任务",
-    },
-    Reason.CONSTRAINT_CONFLICT: {
-        "en": "pool {pool} has no {needed_hosts} hosts of that shape any more",
-        "zh": "{pool} 池已没有 {needed_hosts} 台符合形状的主机",
-    },
-    Reason.LANE_FULL: {
-        "en": "the debug lane of pool {pool} is full with {held_gpus} GPUs, or this person has two jobs in it",
-        "zh": "{pool} 池的调试通道已满({held_gpus} 块 GPU),或该用户已有两个调试任务",
-    },
-    Reason.RETRY_BACKOFF: {"en": "the next try comes {for_ms} after the failure", "zh": "失败 {for_ms} 后重试"},
-}
-"""Sentences of the reasons that this release writes; the house test compares them with the writers."""
-
-TAILS: Final[dict[str, Words]] = {
-    "rank": {"en": "it is number {rank} in line", "zh": "排在第 {rank} 位"},
-    "fewer": {
-        "en": "with {gpus} GPUs per host instead of {asked} it would fit now",
-        "zh": "若每台只要 {gpus} 块 GPU(现为 {asked}),现在就能放下",
-    },
-    "fewer-hosts": {
-        "en": "on fewer hosts, {hosts} instead of {asked}, it would fit now",
-        "zh": "若只要 {hosts} 台主机(现为 {asked}),现在就能放下",
-    },
-    "unknown": {"en": "no reason is on record yet: the next cycle gives one", "zh": "尚无原因记录:下一轮调度给出"},
-}
+LANGUAGES = ("en", "zh")
+MAX_COUNTERFACTUALS = 3
 
 
 def why(world: World, job: Job) -> Why:
     """The whole answer at the fold's position."""
     rank = _rank(world, job.id) if job.phase is Phase.WAITING else None
     reasons = tuple(_reason(found) for found in _open_reasons(world, job))
+    promise = world.promises.get(job.id)
+    start_by_ms = promise.start_ms if promise is not None else None
     counterfactuals = _counterfactuals(world, job)
+    en, zh = (_text(world, job, rank, start_by_ms, reasons, counterfactuals, lang) for lang in LANGUAGES)
     return Why(
         job=job.id,
         state=str(job.phase),
         as_of=as_of(world),
         rank=rank,
-        start_by_ms=None,
+        start_by_ms=start_by_ms,
         reasons=reasons,
         counterfactuals=counterfactuals,
-        text=WhyText(
-            en=_text(job, rank, reasons, counterfactuals, "en"), zh=_text(job, rank, reasons, counterfactuals, "zh")
-        ),
+        text=WhyText(en=en, zh=zh),
     )
+
+
+def plan(world: World, job: Job, problems: tuple[Problem, ...], advice: tuple[Advice, ...]) -> PlanView:
+    """What would happen to this job if it were submitted and tried now; `problems` are why it would be refused."""
+    policy = world.policy
+    outlook = Outlooks(world, policy).best(job) if policy is not None and not problems else None
+    when = "refused" if problems else (outlook.when if outlook is not None else LATER)
+    en, zh = (_plan_text(world, outlook, when, lang) for lang in LANGUAGES)
+    return PlanView(
+        when=when,
+        pool=outlook.pool if outlook else "",
+        start_by_ms=outlook.start_by_ms if outlook else None,
+        hosts=outlook.hosts if outlook else (),
+        evictions=tuple(
+            PlannedEviction(attempt=v.attempt, budget=v.leaf, lost_gpu_ms=v.lost_gpu_ms)
+            for v in (outlook.victims if outlook else ())
+        ),
+        lost_gpu_ms=outlook.lost_gpu_ms if outlook else 0,
+        code=str(outlook.code) if outlook and outlook.code else "",
+        evidence=told(str(outlook.code), outlook.evidence) if outlook and outlook.code else {},
+        problems=problems,
+        advice=advice,
+        text=WhyText(en=en, zh=zh),
+        as_of=as_of(world),
+    )
+
+
+def told(code: str, evidence: Evidence) -> dict[str, int | str]:
+    """The fields of the evidence that the reason's sentence tells: those that make this reason and no other."""
+    sentence = REASONS[code]["en"]
+    return {k: v for k, v in msgspec.structs.asdict(evidence).items() if "{" + k + "}" in sentence}
 
 
 def _rank(world: World, job: JobId) -> int | None:
@@ -101,39 +79,101 @@ def _rank(world: World, job: JobId) -> int | None:
 
 
 def _open_reasons(world: World, job: Job) -> list[OpenReason]:
+    """The job's own, then its class's: why it is not placed, and what its eviction waits for."""
     found = [world.reason("admission", job.id)]
     if job.phase is Phase.WAITING:
-        found.append(world.reason("placement", class_key(job)))
+        key = class_key(job)
+        found += [world.reason("placement", key), world.reason("preemption", key)]
     return [reason for reason in found if reason is not None]
 
 
 def _reason(found: OpenReason) -> WhyReason:
-    """A reason with the numbers that its sentence tells: those that make this reason and no other."""
-    sentence = REASONS[found.code]["en"]
-    evidence = {k: v for k, v in msgspec.structs.asdict(found.evidence).items() if "{" + k + "}" in sentence}
-    until_ms = found.since_ms + found.evidence.for_ms if found.evidence.for_ms else None
     return WhyReason(
         code=str(found.code),
         since_ms=found.since_ms,
-        until_ms=until_ms,
-        evidence=evidence,
+        until_ms=found.since_ms + found.evidence.for_ms if found.evidence.for_ms else None,
+        evidence=told(found.code, found.evidence),
         positions=(found.began.position,),
     )
 
 
 def _counterfactuals(world: World, job: Job) -> tuple[Counterfactual, ...]:
-    """The largest smaller request per host that open room would take now, if there is one."""
-    if job.phase is not Phase.WAITING:
+    """Smaller requests that would start sooner, one of each kind: GPUs per host, hosts, window.
+
+    Of each kind the largest that starts at the soonest; only those that beat the present outlook.
+    """
+    policy = world.policy
+    if job.phase is not Phase.WAITING or policy is None:
         return ()
-    for pool in job.request.pools:
-        room = Room(world, pool, world.log_time_ms)
-        for gpus in range(job.request.gpus_per_host - 1, 0, -1):
-            if room.find(Shape(job.request.hosts, gpus), job.id) is not None:
-                return (Counterfactual(change={"gpus_per_host": gpus}, start_by_ms=world.log_time_ms),)
-        for hosts in range(job.request.hosts - 1, 0, -1):
-            if room.find(Shape(hosts, job.request.gpus_per_host), job.id) is not None:
-                return (Counterfactual(change={"hosts": hosts}, start_by_ms=world.log_time_ms),)
-    return ()
+    outlooks = Outlooks(world, policy)
+    present_ms = _start_ms(world, job, outlooks.best(job))
+    found = []
+    for field, values in _smaller(policy, job):
+        best: tuple[int, int] | None = None
+        for value in values:
+            outlook = outlooks.best(replace(job, request=replace(job.request, **{field: value})))
+            start_ms = outlook.start_by_ms if outlook is not None else None
+            if outlook is None or start_ms is None or (present_ms is not None and start_ms >= present_ms):
+                continue
+            if best is None or start_ms < best[0]:
+                best = (start_ms, value)
+            if outlook.when == NOW:
+                break
+        if best is not None:
+            found.append(Counterfactual(change={field: best[1]}, start_by_ms=best[0]))
+    return tuple(found[:MAX_COUNTERFACTUALS])
+
+
+def _smaller(policy: Policy, job: Job) -> list[tuple[str, list[int]]]:
+    """What to try, the largest first; windows are halved down to the shortest that the policy allows."""
+    request = job.request
+    gpus = list(range(request.gpus_per_host - 1, 0, -1)) if request.hosts == 1 else []
+    hosts = [h for h in (request.hosts // 2, request.hosts // 4, 1) if 0 < h < request.hosts]
+    bound = next((b for b in policy.window_bounds if job.gpus <= b.up_to_gpus), policy.window_bounds[-1])
+    windows = []
+    window_ms = request.min_runtime_ms // 2
+    while request.is_resumable and not request.lane and window_ms >= bound.shortest_ms:
+        windows.append(window_ms - window_ms % MINUTE_MS)
+        window_ms //= 2
+    return [("gpus_per_host", gpus), ("hosts", list(dict.fromkeys(hosts))), ("min_runtime_ms", windows)]
+
+
+def _start_ms(world: World, job: Job, outlook: Outlook | None) -> int | None:
+    """When the job will have started as things are: by its outlook, or by its promise where that is sooner."""
+    promise = world.promises.get(job.id)
+    starts_ms = [
+        outlook.start_by_ms if outlook is not None else None,
+        promise.start_ms if promise is not None else None,
+    ]
+    return min((start_ms for start_ms in starts_ms if start_ms is not None), default=None)
+
+
+def _text(  # noqa: PLR0917 - a sentence of everything the answer holds
+    world: World,
+    job: Job,
+    rank: int | None,
+    start_by_ms: int | None,
+    reasons: tuple[WhyReason, ...],
+    counterfactuals: tuple[Counterfactual, ...],
+    lang: str,
+) -> str:
+    now_ms = world.log_time_ms
+    sentences = [STATES[str(job.phase)][lang].format(**_names(job))]
+    sentences += [REASONS[reason.code][lang].format(**_written(_left(reason, now_ms))) for reason in reasons]
+    if job.phase is Phase.WAITING and not reasons:
+        sentences.append(TAILS["unknown"][lang])
+    if start_by_ms is not None:
+        sentences.append(TAILS["promise"][lang].format(length=format_length(max(0, start_by_ms - now_ms))))
+    if rank is not None:
+        sentences.append(TAILS["rank"][lang].format(rank=rank))
+    for counterfactual in counterfactuals:
+        ((field, value),) = counterfactual.change.items()
+        length_ms = counterfactual.start_by_ms - now_ms
+        start = TAILS["within"][lang].format(length=format_length(length_ms)) if length_ms > 0 else TAILS["now"][lang]
+        asked = getattr(job.request, field)
+        shown = [format_length(v) if field.endswith("_ms") else str(v) for v in (value, asked)]
+        sentences.append(TAILS[field][lang].format(now=shown[0], asked=shown[1], start=start))
+    return _joined(sentences, lang)
 
 
 def _cause(job: Job) -> str:
@@ -145,11 +185,9 @@ def _cause(job: Job) -> str:
     return ": ".join(word for word in (str(job.end or ""), detail) if word)
 
 
-def _text(
-    job: Job, rank: int | None, reasons: tuple[WhyReason, ...], counterfactuals: tuple[Counterfactual, ...], lang: str
-) -> str:
+def _names(job: Job) -> dict[str, str]:
     attempt = job.attempts[-1] if job.attempts else None
-    names = {
+    return {
         "job": job.id,
         "budget": job.budget,
         "hosts": ", ".join(attempt.hosts) if attempt else "",
@@ -157,20 +195,34 @@ def _text(
         "end": str(job.end or ""),
         "cause": _cause(job),
     }
-    sentences = [STATES[str(job.phase)][lang].format(**names)]
-    for reason in reasons:
-        numbers = {k: format_length(v) if k.endswith("_ms") else v for k, v in reason.evidence.items()}
-        sentences.append(REASONS[reason.code][lang].format(**numbers))
-    if job.phase is Phase.WAITING and not reasons:
-        sentences.append(TAILS["unknown"][lang])
-    if rank is not None:
-        sentences.append(TAILS["rank"][lang].format(rank=rank))
-    for counterfactual in counterfactuals:
-        if "gpus_per_host" in counterfactual.change:
-            asked, gpus = job.request.gpus_per_host, counterfactual.change["gpus_per_host"]
-            sentences.append(TAILS["fewer"][lang].format(gpus=gpus, asked=asked))
-        else:
-            asked, hosts = job.request.hosts, counterfactual.change["hosts"]
-            sentences.append(TAILS["fewer-hosts"][lang].format(hosts=hosts, asked=asked))
+
+
+def _left(reason: WhyReason, now_ms: int) -> dict[str, int | str]:
+    """The evidence with what is left of its length by now; a backoff is told from the failure on."""
+    if reason.until_ms is None or reason.code == Reason.RETRY_BACKOFF:
+        return reason.evidence
+    return reason.evidence | {"for_ms": max(0, reason.until_ms - now_ms)}
+
+
+def _written(evidence: dict[str, int | str]) -> dict[str, str]:
+    """Evidence as it is written in a sentence: lengths with their units."""
+    return {k: format_length(int(v)) if k.endswith("_ms") else str(v) for k, v in evidence.items()}
+
+
+def _plan_text(world: World, outlook: Outlook | None, when: str, lang: str) -> str:
+    start_ms = outlook.start_by_ms if outlook is not None else None
+    words = {
+        "hosts": ", ".join(outlook.hosts) if outlook else "",
+        "length": format_length(max(0, (start_ms or world.log_time_ms) - world.log_time_ms)),
+        "count": str(len(outlook.victims)) if outlook else "0",
+        "lost": str(outlook.lost_gpu_ms // MINUTE_MS) if outlook else "0",
+    }
+    sentences = [PLANS[when][lang].format(**words)]
+    if outlook is not None and outlook.code is not None:
+        sentences.append(REASONS[outlook.code][lang].format(**_written(told(outlook.code, outlook.evidence))))
+    return _joined(sentences, lang)
+
+
+def _joined(sentences: list[str], lang: str) -> str:
     joint, stop = ("; ", ".") if lang == "en" else (";", "。")
     return joint.join(sentences) + stop

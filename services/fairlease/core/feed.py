@@ -24,6 +24,9 @@ _STEPS = (
     job_events.AttemptEnded,
     job_events.JobRequeued,
     job_events.JobReleased,
+    job_events.JobUnblocked,
+    job_events.JobHeld,
+    job_events.JobHoldCleared,
     job_events.JobSucceeded,
     job_events.JobFailed,
     job_events.JobCancelled,
@@ -39,11 +42,12 @@ def answers_of(world: World, record: Record) -> Iterator[CommandAnswer]:
             continue
         problems = _problems(record, answer)
         name = _job(answer)
-        job = world.jobs.get(name)
+        first = _first_job(answer)
+        job = world.jobs.get(first)
         outcome = "refused" if problems else "accepted"
         if not problems and isinstance(answer.said, Submitted):
-            outcome = "accepted" if name in admitted else "repeated"
-            admitted.discard(name)
+            outcome = "accepted" if first in admitted else "repeated"
+            admitted.discard(first)
         yield CommandAnswer(
             account=answer.who,
             seq=answer.seq,
@@ -52,7 +56,7 @@ def answers_of(world: World, record: Record) -> Iterator[CommandAnswer]:
             job=name,
             state=str(job.phase) if job is not None else "",
             problems=problems,
-            advice=next((e.advice for e in record.events if isinstance(e, JobAdmitted) and e.job == name), ()),
+            advice=next((e.advice for e in record.events if isinstance(e, JobAdmitted) and e.job == first), ()),
             as_of=as_of(world),
         )
 
@@ -94,6 +98,14 @@ def _job(answer: Answer) -> JobId:
     if isinstance(said, Submitted | Misshapen):
         return job_id(answer.who, said.budget, said.request_id)
     return str(getattr(said, "job", ""))
+
+
+def _first_job(answer: Answer) -> JobId:
+    """The job that speaks for the command: of an array the first, else the one it names."""
+    said = answer.said
+    if isinstance(said, Submitted) and said.request.array is not None:
+        return job_id(answer.who, said.budget, f"{said.request_id}/0")
+    return _job(answer)
 
 
 def _verb(answer: Answer) -> str:

@@ -1,15 +1,16 @@
 """Health: which hosts there are and what keeps them from new work (scope `alloc`)."""
 
+from typing import assert_never
+
 from fairlease.core import host as hosts
 from fairlease.core.budget import refuse_unreadable
 from fairlease.core.decision import Decision, decision_ms, is_owed
-from fairlease.core.host import CHANGED_DEVICES, HEALTH, Host
+from fairlease.core.host import CHANGED_DEVICES, HEALTH, MAX_POOLS, Host
 from fairlease.core.world import World
-from fairlease_schemas.commands import CordonHost, ReturnHost
-from fairlease_schemas.envelope import Answer, Event, Unreadable
+from fairlease_schemas import commands, reports
+from fairlease_schemas.envelope import Answer, Event, Misshapen, Submitted, TimerFired, Unreadable
 from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered
-from fairlease_schemas.ids import HostId
-from fairlease_schemas.reports import HostUp
+from fairlease_schemas.ids import HostId, PoolId
 
 
 def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
@@ -35,22 +36,47 @@ def _host(world: World, staged: dict[HostId, Host], name: HostId) -> Host | None
     return staged.get(name) or world.fleet.hosts.get(name)
 
 
+def _pools_beside(world: World, staged: dict[HostId, Host], pool: PoolId) -> set[PoolId]:
+    """The pools that have a host; none while there are few, or `pool` is one of them: then nothing is in its way."""
+    here = {host.inventory.pool for host in staged.values()}
+    if len(here) + len(world.fleet.schedulable) < MAX_POOLS or next(world.fleet.in_pool(pool), None) is not None:
+        return set()
+    return here.union(world.fleet.pools())
+
+
 def _answer(world: World, staged: dict[HostId, Host], answer: Answer) -> list[Event]:
     match answer.said:
-        case HostUp():
+        case reports.HostUp():
             host = _host(world, staged, answer.who)
             is_busy = host is not None and host.id in world.fleet.hosts and bool(world.fleet.attempts_on(host.id))
-            event = hosts.register(host, answer, answer.said, is_busy=is_busy)
+            pools = _pools_beside(world, staged, answer.said.inventory.pool)
+            event = hosts.register(host, answer, answer.said, pools=pools, is_busy=is_busy)
             events: list[Event] = [] if event is None else [event]
             held = host is not None and any(hold.kind == CHANGED_DEVICES for hold in host.holds)
             is_as_registered = isinstance(event, HostRegistered) or (host and host.inventory == answer.said.inventory)
             if held and is_as_registered:
                 events.append(HostHoldCleared(host=answer.who, owner=HEALTH, kind=CHANGED_DEVICES))
             return events
-        case CordonHost() | ReturnHost():
+        case commands.CordonHost() | commands.ReturnHost():
             event = hosts.command(_host(world, staged, answer.said.host), answer, answer.said)
             return [] if event is None else [event]
         case Unreadable():
             return [refuse_unreadable(answer, answer.said)]
-        case _:
+        case TimerFired():
             return []
+        case (
+            Submitted()
+            | Misshapen()
+            | commands.CancelJob()
+            | commands.HoldJob()
+            | commands.ReleaseJob()
+            | commands.ChangeBudget()
+            | commands.ChangeMember()
+            | commands.ChangePolicy()
+            | reports.RunStarted()
+            | reports.RunGone()
+            | reports.CheckpointDone()
+        ):
+            return []  # for another service
+        case _:
+            assert_never(answer.said)

@@ -3,18 +3,33 @@
 A host's facts are a value; who holds its GPUs is the fleet's index, made from the grants.
 """
 
+from collections.abc import Collection, Iterator
+from itertools import chain
+from typing import assert_never
+
 import msgspec
 
 from fairlease_schemas.commands import CordonHost, ReturnHost
-from fairlease_schemas.envelope import Answer, Event
+from fairlease_schemas.envelope import Answer
 from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered, Inventory
-from fairlease_schemas.ids import AccountId, HostId, is_name
+from fairlease_schemas.ids import AccountId, HostId, PoolId, is_name
 from fairlease_schemas.job import CommandRefused, Problem
 from fairlease_schemas.reports import HostUp
 
 CORDON = "cordon"
 CHANGED_DEVICES = "changed-devices"
+FAULT = "fault"
 HEALTH = "health"
+FAULT_KINDS = frozenset((FAULT, CHANGED_DEVICES))
+"""Holds that mean something broke; the others are wishes."""
+
+MAX_GPUS = 16
+MAX_SIZE = 10**12
+MAX_POOLS = 16
+"""Pools with a host at a time: a rank has to name each, in one record, for whoever takes any of them."""
+
+NAME_LIMIT = "1-63 of a-z 0-9 -"
+_SIZES = ("memory_mib", "cpu_cores", "host_memory_mib", "disk_mib")
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -39,7 +54,10 @@ class Host(msgspec.Struct, frozen=True):
         return len(self.inventory.gpus)
 
 
-def evolve(host: Host | None, event: HostRegistered | HostHeld | HostHoldCleared, at_ms: int) -> Host | None:
+HostEvent = HostRegistered | HostHeld | HostHoldCleared
+
+
+def evolve(host: Host | None, event: HostEvent, at_ms: int) -> Host | None:
     """The host after the event; holds outlive a new registration."""
     match event:
         case HostRegistered():
@@ -54,22 +72,22 @@ def evolve(host: Host | None, event: HostRegistered | HostHeld | HostHoldCleared
                 return None
             kept = tuple(h for h in host.holds if (h.owner, h.kind) != (event.owner, event.kind))
             return msgspec.structs.replace(host, holds=kept)
+        case _:
+            assert_never(event)
 
 
-def register(host: Host | None, answer: Answer, said: HostUp, *, is_busy: bool) -> Event | None:
-    """The event for an agent's `host-up`, or None when nothing is new.
+def register(
+    host: Host | None, answer: Answer, said: HostUp, *, pools: Collection[PoolId], is_busy: bool
+) -> HostEvent | CommandRefused | None:
+    """The event for an agent's `host-up`, or None when nothing is new. `pools` are those that have a host.
 
     A host whose devices changed under running work is not registered anew: its grants name GPUs by
     their old places. It is held until that work is gone, and registers at the next report.
     """
     who = answer.who
-    if not is_name(who) or not _is_sound(said.inventory):
-        return CommandRefused(
-            account=who[:63],
-            verb="host-up",
-            seq=answer.seq,
-            problems=(Problem(field="inventory", rule="1.3", limit="1-16 different GPUs, pool of a-z 0-9 -"),),
-        )
+    problems = tuple(chain(_name_problems(who), _inventory_problems(said.inventory), _pool_problems(said, pools)))
+    if problems:
+        return CommandRefused(account=who[:63], verb="host-up", seq=answer.seq, problems=problems)
     if host is not None and (host.incarnation, host.inventory) == (said.incarnation, said.inventory):
         return None
     if host is not None and is_busy and host.inventory != said.inventory:
@@ -79,18 +97,79 @@ def register(host: Host | None, answer: Answer, said: HostUp, *, is_busy: bool) 
     return HostRegistered(host=who, incarnation=said.incarnation, inventory=said.inventory)
 
 
-def _is_sound(inventory: Inventory) -> bool:
-    """Whether a host can be this: a pool, 1 to 16 different GPUs, and sizes that a snapshot can hold."""
-    sizes = (inventory.memory_mib, inventory.cpu_cores, inventory.host_memory_mib)
-    is_measured = all(0 <= size <= 10**12 for size in sizes)
-    return is_name(inventory.pool) and 1 <= len(set(inventory.gpus)) == len(inventory.gpus) <= 16 and is_measured
+def _name_problems(who: HostId) -> Iterator[Problem]:
+    if not is_name(who):
+        yield Problem(
+            field="host",
+            rule="1.3",
+            value=who[:80],
+            limit=NAME_LIMIT,
+            way_out="let the agent give the host such a name",
+        )
 
 
-def command(host: Host | None, answer: Answer, said: CordonHost | ReturnHost) -> Event | None:
+def _inventory_problems(inventory: Inventory) -> Iterator[Problem]:
+    """What no host can be: without a pool, without GPUs or with one twice, or of a size that no snapshot could hold."""
+    if not is_name(inventory.pool):
+        yield Problem(
+            field="inventory.pool",
+            rule="1.3",
+            value=inventory.pool[:80],
+            limit=NAME_LIMIT,
+            way_out="give the host's agent a pool with such a name",
+        )
+    gpus = inventory.gpus
+    if not 1 <= len(gpus) <= MAX_GPUS:
+        yield Problem(
+            field="inventory.gpus",
+            rule="1.3",
+            value=f"{len(gpus)} GPUs",
+            limit=f"1-{MAX_GPUS} GPUs",
+            way_out="let the agent offer a part of them, or find out why it sees none",
+        )
+    twice = next((gpu for place, gpu in enumerate(gpus) if gpu in gpus[:place]), None)
+    if twice is not None:
+        yield Problem(
+            field="inventory.gpus",
+            rule="1.3",
+            value=twice[:80],
+            limit="each GPU once",
+            way_out="let the agent name every GPU by an id of its own",
+        )
+    for name in _SIZES:
+        size = getattr(inventory, name)
+        if not 0 <= size <= MAX_SIZE:
+            yield Problem(
+                field=f"inventory.{name}",
+                rule="1.3",
+                value=str(size)[:30],
+                limit=f"0-{MAX_SIZE}",
+                way_out="let the agent report what is there, in MiB or cores",
+            )
+
+
+def _pool_problems(said: HostUp, pools: Collection[PoolId]) -> Iterator[Problem]:
+    """One pool more than a rank can name (log.md L2)."""
+    pool = said.inventory.pool
+    if len(pools) >= MAX_POOLS and pool not in pools:
+        yield Problem(
+            field="inventory.pool",
+            rule="1.3",
+            value=pool[:80],
+            limit=f"{MAX_POOLS} pools in a cell",
+            way_out="join a pool that is there, and tell its hosts apart by model or labels",
+        )
+
+
+def command(
+    host: Host | None, answer: Answer, said: CordonHost | ReturnHost
+) -> HostHeld | HostHoldCleared | CommandRefused | None:
     """The event for a cordon or its end, or None when it is already so. Only its owner clears a hold."""
     verb = "cordon-host" if isinstance(said, CordonHost) else "return-host"
     if host is None:
-        problem = Problem(field="host", rule="7.1", value=said.host[:80], limit="a registered host")
+        problem = Problem(
+            field="host", rule="7.1", value=said.host[:80], limit="a registered host", way_out="see `fairlease hosts`"
+        )
         return CommandRefused(account=answer.who, verb=verb, seq=answer.seq, problems=(problem,))
     own = any(hold.owner == answer.who and hold.kind == CORDON for hold in host.holds)
     if isinstance(said, CordonHost):
@@ -101,6 +180,8 @@ def command(host: Host | None, answer: Answer, said: CordonHost | ReturnHost) ->
         return HostHoldCleared(host=host.id, owner=answer.who, kind=CORDON)
     if host.holds:
         owners = ", ".join(sorted({hold.owner for hold in host.holds}))
-        problem = Problem(field="host", rule="7.1", value=host.id, limit="only the owner clears a hold", way_out=owners)
+        problem = Problem(
+            field="host", rule="7.1", value=host.id, limit="only the owner clears a hold", way_out=f"ask {owners}"
+        )
         return CommandRefused(account=answer.who, verb=verb, seq=answer.seq, problems=(problem,))
     return None

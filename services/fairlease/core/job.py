@@ -1,29 +1,34 @@
 """A job and its attempts: what happened to them so far, and how each event changes that.
 
 `evolve` writes down and never refuses: whether a step is allowed was decided by whoever wrote it.
-The surprising choice: a grant may reach a job that is over already (log.md L3); such an attempt is
-*stillborn*: it is never ordered, and the next admission record releases it.
+The surprising choice: a grant may reach a job that is over already, or was held meanwhile (log.md L3);
+such an attempt is *stillborn*: it is never ordered, and the next admission record releases it.
 """
 
 from enum import StrEnum
+from typing import assert_never
 
 import msgspec
 
-from fairlease_schemas.cycle import GangGranted, Licence, Part
+from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, Part
 from fairlease_schemas.envelope import Address
-from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, PoolId
+from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, PoolId, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
     AttemptStarted,
+    CheckpointConfirmed,
     End,
     JobAdmitted,
     JobCancelled,
     JobFailed,
+    JobHeld,
+    JobHoldCleared,
     JobReleased,
     JobRequeued,
     JobSucceeded,
     JobTimedOut,
+    JobUnblocked,
     PartGone,
     Request,
 )
@@ -32,9 +37,11 @@ replace = msgspec.structs.replace
 
 
 class Phase(StrEnum):
-    """Where a job is. The last four are terminal."""
+    """Where a job is. `dependent` waits for other jobs, `held` for a person; the last four are terminal."""
 
     WAITING = "waiting"
+    DEPENDENT = "dependent"
+    HELD = "held"
     BACKOFF = "backoff"
     GRANTED = "granted"
     RUNNING = "running"
@@ -46,13 +53,15 @@ class Phase(StrEnum):
 
 
 TERMINAL = frozenset((Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT))
+KEPT_PREEMPTIONS = 32
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run of a job. `token` is the address of its grant, `parts` its GPUs, one part per host.
 
-    `ending` is the end that was asked for, `stop_for` the claim it makes room for; `gone` are the
-    parts that have left, in the order of their reports.
+    `checkpoint_ms` is when its last checkpoint was confirmed, 0 for never; `caused_gpu_ms` what its victims
+    lost when they left for it (2.6). `ending` is the end that was asked for, by `stopped_by` if not its owner,
+    `stop_for` the claim it makes room for; `gone` are the parts that have left, in the order of their reports.
     """
 
     id: AttemptId
@@ -71,9 +80,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ending_ms: int = 0
     grace_ms: int = 0
     stop_for: JobId = ""
+    checkpoint_ms: int = 0
+    caused_gpu_ms: int = 0
     end: End | None = None
     exit_code: int | None = None
     ended_ms: int = 0
+    stopped_by: AccountId = ""
 
     @property
     def gpus(self) -> int:
@@ -91,13 +103,19 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """GPUs x (release or now - grant) in log time."""
         return self.gpus * ((self.ended_ms if self.is_over else now_ms) - self.granted_ms)
 
-    def unspent_window_gpu_ms(self, now_ms: int) -> int:
-        """What is left of the promise: GPUs x the rest of the window (2.5)."""
-        return self.gpus * max(0, self.granted_ms + self.window_ms - now_ms)
+    @property
+    def saved_ms(self) -> int:
+        """From when on its work is not saved: its last confirmed checkpoint, or its grant."""
+        return max(self.granted_ms, self.checkpoint_ms)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A contract once admitted. `admitted` is its place in line, which a preempted job keeps (3.2)."""
+    """A contract once admitted. `admitted` is its place in line, which a preempted job keeps (3.2).
+
+    `preemptions_ms` are the last instants at which it was told to leave for somebody (5.7), and
+    `caused_gpu_ms` what victims have lost for its claim so far, handed to its next attempt. `held_by` is who
+    holds it, `cancelled_for` the job whose end ended it (1.11).
+    """
 
     id: JobId
     account: AccountId
@@ -112,9 +130,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retries: int = 0
     waiting_since_ms: int = 0
     backoff_until_ms: int = 0
+    preemptions_ms: tuple[int, ...] = ()
+    caused_gpu_ms: int = 0
     end: End | None = None
     exit_code: int | None = None
     ended_ms: int = 0
+    held_by: AccountId = ""
+    cancelled_for: JobId = ""
 
     @property
     def live(self) -> Attempt | None:
@@ -124,6 +146,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def gpus(self) -> int:
         return self.request.hosts * self.request.gpus_per_host
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is over or held: an attempt that it may still have is no business of it any more."""
+        return self.is_terminal or self.phase is Phase.HELD
 
     @property
     def is_idle_work(self) -> bool:
@@ -137,16 +164,29 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 JobEvent = (
     AttemptStarted
+    | CheckpointConfirmed
     | AttemptEnding
     | PartGone
     | AttemptEnded
     | JobRequeued
     | JobReleased
+    | JobUnblocked
+    | JobHeld
+    | JobHoldCleared
     | JobSucceeded
     | JobFailed
     | JobCancelled
     | JobTimedOut
 )
+
+
+def subject_of(event: JobEvent) -> JobId:
+    """The job that the event is about."""
+    match event:
+        case AttemptStarted() | CheckpointConfirmed() | AttemptEnding() | PartGone() | AttemptEnded():
+            return job_of(event.attempt)
+        case _:
+            return event.job
 
 
 def begin(event: JobAdmitted, address: Address, at_ms: int) -> Job:
@@ -161,11 +201,13 @@ def begin(event: JobAdmitted, address: Address, at_ms: int) -> Job:
         admitted=address,
         submitted_ms=at_ms,
         waiting_since_ms=at_ms,
+        phase=Phase.DEPENDENT if event.is_blocked else Phase.WAITING,
     )
 
 
 def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
-    """The job with a new attempt; stillborn when the job was over before the grant."""
+    """The job with a new attempt; stillborn when the job was over, or held, before the grant."""
+    is_stillborn = job.is_apart
     attempt = Attempt(
         id=event.attempt,
         number=event.number,
@@ -175,13 +217,22 @@ def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
         granted_ms=at_ms,
         window_ms=event.window_ms,
         licence=event.licence,
-        is_stillborn=job.is_terminal,
+        is_stillborn=is_stillborn,
+        caused_gpu_ms=job.caused_gpu_ms,
     )
-    phase = job.phase if job.is_terminal else Phase.GRANTED
-    return replace(job, attempts=(*job.attempts, attempt), phase=phase)
+    phase = job.phase if is_stillborn else Phase.GRANTED
+    return replace(job, attempts=(*job.attempts, attempt), phase=phase, caused_gpu_ms=0)
 
 
-def stop(job: Job, end: End, grace_ms: int, at_ms: int, claim: JobId = "") -> Job:
+def preempt(job: Job, event: EvictionOrdered, at_ms: int) -> Job:
+    """The job with its live attempt told to leave for a claim."""
+    job = stop(job, End.PREEMPTED, event.grace_ms, at_ms, claim=event.claim)
+    if job.is_idle_work:
+        return job
+    return replace(job, preemptions_ms=(*job.preemptions_ms[1 - KEPT_PREEMPTIONS :], at_ms))
+
+
+def stop(job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by: AccountId = "") -> Job:
     """The job with its live attempt asked to stop; the first ask stands, its end too unless this is a cancel.
 
     An eviction decided before a cancel or a failure was known comes after it in the log (log.md L3).
@@ -196,8 +247,9 @@ def stop(job: Job, end: End, grace_ms: int, at_ms: int, claim: JobId = "") -> Jo
         ending_ms=at_ms if first else attempt.ending_ms,
         grace_ms=grace_ms if first else attempt.grace_ms,
         stop_for=claim or attempt.stop_for,
+        stopped_by=by or attempt.stopped_by,
     )
-    phase = job.phase if job.is_terminal else Phase.STOPPING
+    phase = job.phase if job.is_apart or attempt.is_stillborn else Phase.STOPPING
     return replace(job, attempts=(*job.attempts[:-1], stopping), phase=phase)
 
 
@@ -206,8 +258,13 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
     match event:
         case AttemptStarted():
             return _part_started(job, event, at_ms)
+        case CheckpointConfirmed():
+            attempt = job.live
+            if attempt is None:
+                return job
+            return replace(job, attempts=(*job.attempts[:-1], replace(attempt, checkpoint_ms=at_ms)))
         case AttemptEnding():
-            return stop(job, event.end, event.grace_ms, at_ms)
+            return stop(job, event.end, event.grace_ms, at_ms, by=event.account)
         case PartGone():
             attempt = job.live
             if attempt is None:
@@ -220,6 +277,8 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             over = replace(attempt, end=event.end, exit_code=event.exit_code, ended_ms=at_ms)
             return replace(job, attempts=(*job.attempts[:-1], over))
         case JobRequeued():
+            if job.phase is Phase.HELD:  # it was held while it was granted, and stays so
+                return replace(job, retries=job.retries + event.counts_as_retry, waiting_since_ms=at_ms)
             return replace(
                 job,
                 phase=Phase.BACKOFF if event.backoff_ms else Phase.WAITING,
@@ -229,14 +288,43 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             )
         case JobReleased():
             return replace(job, phase=Phase.WAITING, backoff_until_ms=0)
+        case JobUnblocked():
+            return replace(job, phase=Phase.WAITING, waiting_since_ms=at_ms)
+        case JobHeld():
+            return replace(job, phase=Phase.HELD, held_by=event.account)
+        case JobHoldCleared():
+            return _hold_cleared(job, event, at_ms)
         case JobSucceeded():
             return replace(job, phase=Phase.SUCCEEDED, end=End.SUCCEEDED, exit_code=0, ended_ms=at_ms)
         case JobFailed():
             return replace(job, phase=Phase.FAILED, end=event.end, exit_code=event.exit_code, ended_ms=at_ms)
         case JobCancelled():
-            return replace(job, phase=Phase.CANCELLED, end=End.CANCELLED, ended_ms=at_ms)
+            return replace(
+                job, phase=Phase.CANCELLED, end=End.CANCELLED, ended_ms=at_ms, cancelled_for=event.cause, held_by=""
+            )
         case JobTimedOut():
             return replace(job, phase=Phase.TIMED_OUT, end=End.TIMED_OUT, ended_ms=at_ms)
+        case _:
+            assert_never(event)
+
+
+def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
+    """The job competes again, or waits on for what the event says; one that still has an attempt, for its end."""
+    if job.live is not None:
+        return replace(job, phase=Phase.STOPPING, held_by="")
+    phase = Phase.DEPENDENT if event.is_blocked else Phase.BACKOFF if event.backoff_ms else Phase.WAITING
+    until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
+    return replace(job, phase=phase, held_by="", backoff_until_ms=until_ms, waiting_since_ms=at_ms)
+
+
+def due_ms(job: Job) -> int | None:
+    """When admission has to look at the job again: its attempt's time-out, or the end of its backoff."""
+    if job.phase is Phase.BACKOFF:
+        return job.backoff_until_ms
+    attempt = job.live
+    if attempt is not None and attempt.ending is None:
+        return attempt.granted_ms + job.request.timeout_ms
+    return None
 
 
 def _part_started(job: Job, event: AttemptStarted, at_ms: int) -> Job:

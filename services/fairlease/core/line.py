@@ -7,8 +7,10 @@ can tell apart (decisions.md 4.4), so that a leaf with ten thousand like jobs is
 from bisect import bisect_left, insort
 
 from fairlease.core.job import Job
+from fairlease_schemas.codec import digest
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.ids import BudgetId, JobId
+from fairlease_schemas.job import Request
 
 Member = tuple[Address, JobId]
 
@@ -16,12 +18,24 @@ Member = tuple[Address, JobId]
 def class_key(job: Job) -> str:
     """The name of the job's class: all that placement and ranking read of a request, in words.
 
-    In the debug lane the account belongs to it, because the lane counts by person (3.1).
+    In the debug lane the account belongs to it, because the lane counts by person (3.1). What is asked of
+    the hosts may be long and stands there as a digest.
     """
     request = job.request
     pools = "+".join(request.pools)
     lane = f"/{request.lane}:{job.account}" if request.lane else ""
-    return f"{job.budget}/{pools}/{request.hosts}x{request.gpus_per_host}/{request.min_runtime_ms}ms{lane}"
+    shape = f"{request.hosts}x{request.gpus_per_host}"
+    return f"{job.budget}/{pools}/{shape}/{request.min_runtime_ms}ms{lane}{_needs(request)}"
+
+
+def _needs(request: Request) -> str:
+    """CPU, memory, disk and constraints (1.2, 1.3) in few letters; nothing where nothing is asked."""
+    sizes = [request.cpu_per_host, request.memory_per_host_mib, request.disk_per_host_mib]
+    if not any(sizes) and request.constraints is None:
+        return ""
+    wanted = request.constraints
+    asked = [wanted.gpu_models, wanted.min_gpu_memory_mib, wanted.labels, wanted.is_same_block] if wanted else []
+    return f"/needs-{digest([sizes, asked])[:12]}"
 
 
 class WaitingClass:

@@ -9,13 +9,16 @@ from itertools import islice
 
 import msgspec
 
-from fairlease.core.fairshare.next_pick import Picker
+from fairlease.core.fairshare.next_pick import Pick, Picker
+from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.fairshare.rank import rank
 from fairlease.core.fairshare.standing import permille, standings
 from fairlease.core.host import Host
 from fairlease.core.job import Attempt, Job, Phase
 from fairlease.core.line import class_key
+from fairlease.core.outlook import Outlooks
 from fairlease.core.world import World
+from fairlease_schemas.cycle import Licence, PoolRank
 from fairlease_schemas.explain import (
     AsOf,
     AttemptView,
@@ -25,10 +28,14 @@ from fairlease_schemas.explain import (
     PolicyView,
     QueueRow,
     QueueView,
+    RankRow,
+    RankView,
     ShareRow,
     SharesView,
 )
 from fairlease_schemas.ids import JobId
+
+PARKED = frozenset((Phase.BACKOFF, Phase.HELD, Phase.DEPENDENT))
 
 
 def as_of(world: World) -> AsOf:
@@ -47,7 +54,7 @@ def order_of_waiting(world: World) -> Iterator[JobId]:
     whole = msgspec.structs.replace(policy, max_classes_per_pool=len(world.line.classes))
     seen: set[JobId] = set()
     for pool in rank(world, whole, world.log_time_ms, first=0).pools:
-        picker = Picker(pool, lambda key: world.line.classes[key].members)
+        picker = _picker(world, pool)
         while (pick := picker.next()) is not None:
             if pick.job in seen:
                 picker.skip()
@@ -55,6 +62,45 @@ def order_of_waiting(world: World) -> Iterator[JobId]:
             seen.add(pick.job)
             yield pick.job
             picker.granted()
+
+
+def rank_view(world: World, limit: int) -> RankView:
+    """Who is next, with the numbers: as `order_of_waiting`, but every pool by itself."""
+    policy = world.policy
+    rows: list[RankRow] = []
+    if policy is not None and world.line.total:
+        whole = msgspec.structs.replace(policy, max_classes_per_pool=len(world.line.classes))
+        for pool in rank(world, whole, world.log_time_ms, first=0).pools:
+            picker = _picker(world, pool)
+            while (pick := picker.next()) is not None and len(rows) < limit:
+                rows.append(_rank_row(world, pool.pool, picker, pick, len(rows) + 1))
+                picker.granted()
+    return RankView(rows=tuple(rows), as_of=as_of(world))
+
+
+def _picker(world: World, pool: PoolRank) -> Picker:
+    return Picker(
+        pool,
+        lambda key: members_in_order(world, key, world.log_time_ms),
+        lambda key: members_by_submission(world, key),
+    )
+
+
+def _rank_row(world: World, pool: str, picker: Picker, pick: Pick, place: int) -> RankRow:
+    of = pick.of
+    partitions = {Licence.DEBUG: "debug-lane", Licence.IDLE: "idle"}
+    return RankRow(
+        rank=place,
+        job=pick.job,
+        budget=of.budget,
+        pool=pool,
+        partition=partitions.get(pick.licence, "budgeted"),
+        licence=str(pick.licence),
+        gpus=of.hosts * of.gpus_per_host,
+        min_runtime_ms=of.min_runtime_ms,
+        path=tuple((node.name, node.permille) for node in picker.scales.path(of.budget)),
+        reason=reason_code(world, world.jobs[pick.job]),
+    )
 
 
 def reason_code(world: World, job: Job) -> str:
@@ -65,27 +111,52 @@ def reason_code(world: World, job: Job) -> str:
     return str(found.code) if found is not None else ""
 
 
-def queue(world: World, limit: int, account: str = "", budget: str = "") -> QueueView:
-    """Running jobs by grant, then waiting ones by rank, then those in backoff; at most `limit` rows."""
+def queue(world: World, limit: int, account: str = "", budget: str = "", *, with_start: bool = False) -> QueueView:
+    """Running jobs by grant, then waiting ones by rank, then those that do not compete; at most `limit` rows.
+
+    Not competing are those in backoff, held for a person, or waiting on for other jobs.
+
+    `with_start` adds when each waiting job will have started at the latest, as the calendar knows it;
+    equal requests share one answer, which is the first one's.
+    """
 
     def shown(job: Job) -> bool:
         return (not account or job.account == account) and (not budget or job.budget == budget)
 
     live = [job for name in world.live.values() if shown(job := world.jobs[name])]
     waiting = sum(1 for c in world.line.classes.values() for _, name in c.members if shown(world.jobs[name]))
+    starts = _Starts(world) if with_start else None
     rows = [_row(world, job, None) for job in islice(live, limit)]
     for place, name in enumerate(order_of_waiting(world), 1):
         if len(rows) >= limit:
             break
         if shown(world.jobs[name]):
-            rows.append(_row(world, world.jobs[name], place))
-    backoffs = [job for job in world.jobs.values() if job.phase is Phase.BACKOFF and shown(job)]
-    rows.extend(_row(world, job, None) for job in backoffs[: max(0, limit - len(rows))])
-    return QueueView(waiting=waiting + len(backoffs), running=len(live), rows=tuple(rows), as_of=as_of(world))
+            rows.append(_row(world, world.jobs[name], place, starts))
+    parked = [job for job in world.jobs.values() if job.phase in PARKED and shown(job)]
+    rows.extend(_row(world, job, None) for job in parked[: max(0, limit - len(rows))])
+    return QueueView(waiting=waiting, running=len(live), parked=len(parked), rows=tuple(rows), as_of=as_of(world))
 
 
-def _row(world: World, job: Job, place: int | None) -> QueueRow:
+class _Starts:
+    """When waiting jobs start at the latest, once for every class."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._outlooks = Outlooks(world, world.policy) if world.policy is not None else None
+        self._known: dict[str, int | None] = {}
+
+    def of(self, job: Job) -> int | None:
+        key = class_key(job)
+        if key not in self._known:
+            outlook = self._outlooks.best(job) if self._outlooks is not None else None
+            self._known[key] = outlook.start_by_ms if outlook is not None else None
+        return self._known[key]
+
+
+def _row(world: World, job: Job, place: int | None, starts: _Starts | None = None) -> QueueRow:
     attempt = job.live
+    promise = world.promises.get(job.id)
+    start_by_ms = promise.start_ms if promise is not None else starts.of(job) if starts is not None else None
     return QueueRow(
         job=job.id,
         account=job.account,
@@ -97,6 +168,8 @@ def _row(world: World, job: Job, place: int | None) -> QueueRow:
         since_ms=attempt.granted_ms if attempt else job.waiting_since_ms,
         rank=place,
         reason=reason_code(world, job) if attempt is None else "",
+        start_by_ms=start_by_ms if attempt is None else None,
+        is_promised=promise is not None,
     )
 
 

@@ -7,18 +7,32 @@ dump is the digest of the fold, however it was reached. Log time is the greatest
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import assert_never
 
 import msgspec
 
 from fairlease.core import host as facts
 from fairlease.core import job as lives
-from fairlease.core.budget import Node, Piece, Tree, Uncharged
-from fairlease.core.fairshare.usage import Meter
+from fairlease.core.budget import Piece, Tree, Uncharged, node_of, owed
+from fairlease.core.dependency import Dependents
+from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
+from fairlease.core.membership import Members
+from fairlease.core.state import (
+    IDLE,
+    PLACED,
+    RANKED,
+    Cycle,
+    OpenReason,
+    Promise,
+    PromiseBook,
+    Reservation,
+    State,
+    promise_of,
+)
 from fairlease_schemas import budget as budget_events
 from fairlease_schemas import cycle as cycle_events
 from fairlease_schemas import host as host_events
@@ -29,72 +43,20 @@ from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, jo
 from fairlease_schemas.policy import Policy, PolicyChanged
 from fairlease_schemas.subjects import SCOPES
 
-IDLE, RANKED, PLACED = "idle", "ranked", "placed"
+__all__ = (
+    "IDLE",
+    "NEVER_MS",
+    "PLACED",
+    "RANKED",
+    "OpenReason",
+    "Promise",
+    "Reservation",
+    "World",
+    "promise_of",
+)
+"""The world, and the records that those who read it meet in it (state.py)."""
 
-
-class Cycle(msgspec.Struct, kw_only=True):
-    """The open or last cycle. `stage` is `idle`, `ranked` or `placed`; `stage_ms` when it began.
-
-    `news_position` is the last position that changed demand, room, standing or policy;
-    `ranked_basis` the fold that the last rank saw: the first above the second asks for a new cycle.
-    `looked_up_to` is the first submission in the last class that a cut rank named.
-    """
-
-    number: int = 0
-    stage: str = IDLE
-    stage_ms: int = 0
-    ranked_ms: int = 0
-    ranked_basis: int = 0
-    news_position: int = 0
-    is_cut: bool = False
-    looked_up_to: Address = Address(0, 0, 0)
-    ranked: cycle_events.CycleRanked | None = None
-    placed: cycle_events.CyclePlaced | None = None
-    address: Address = Address(0, 0, 0)
-
-
-class Reservation(msgspec.Struct, frozen=True):
-    """Hosts kept for one job until `expires_ms` (5.6)."""
-
-    job: JobId
-    pool: PoolId
-    hosts: tuple[HostId, ...]
-    expires_ms: int
-    made: Address
-
-
-class OpenReason(msgspec.Struct, frozen=True):
-    """A reason in force, by the service that wrote it, for one subject."""
-
-    code: reasons.Reason
-    evidence: reasons.Evidence
-    since_ms: int
-    began: Address
-
-
-class State(msgspec.Struct, kw_only=True):
-    """Everything that cannot be derived: what a snapshot holds and a digest covers."""
-
-    epoch: int = 1
-    position: int = 0
-    log_time_ms: int = 0
-    scopes: dict[str, int] = {}
-    cursors: dict[str, dict[str, int]] = {}
-    policy_name: str = ""
-    policy: Policy | None = None
-    policy_address: Address = Address(0, 0, 0)
-    jobs: dict[JobId, lives.Job] = {}
-    pieces: list[Piece] = []
-    hosts: dict[HostId, facts.Host] = {}
-    schedulable: dict[PoolId, Meter] = {}
-    held: dict[str, Meter] = {}
-    uncharged: dict[AttemptId, Uncharged] = {}
-    cycle: Cycle = msgspec.field(default_factory=Cycle)
-    reservations: dict[JobId, Reservation] = {}
-    reasons: dict[str, OpenReason] = {}
-    ordered: dict[HostId, int] = {}
-
-
+NEVER_MS = 1 << 62
 _STATES = msgspec.msgpack.Decoder(State)
 
 
@@ -105,36 +67,16 @@ class World:
         self._s = state if state is not None else State()
         self.fleet = Fleet(self._s.hosts, self._s.schedulable)
         self.line = Line()
-        self.live: dict[AttemptId, JobId] = {}
-        self.stillborn: dict[AttemptId, JobId] = {}
-        self.overtaken: dict[AttemptId, JobId] = {}
-        self.lane: dict[AttemptId, int] = {}
+        self.dependents = Dependents(self._s.jobs)
+        self._live: dict[AttemptId, JobId] = {}
+        self._stillborn: dict[AttemptId, JobId] = {}
+        self._overtaken: dict[AttemptId, JobId] = {}
+        self._lane: dict[AttemptId, int] = {}
         self._dues: list[tuple[int, str]] = []
         for job in sorted(self._s.jobs.values(), key=_index_order):
             self._index(job)
         heapify(self._dues)
         self.fleet.recount()
-        self._evolvers: dict[type, Callable[[Any, Address, int], None]] = {
-            job_events.JobAdmitted: self._job_admitted,
-            cycle_events.GangGranted: self._gang_granted,
-            cycle_events.EvictionOrdered: self._eviction_ordered,
-            job_events.AttemptEnded: self._attempt_ended,
-            budget_events.BudgetChanged: self._budget_changed,
-            budget_events.AttemptCharged: self._attempt_charged,
-            PolicyChanged: self._policy_changed,
-            host_events.HostRegistered: self._host_changed,
-            host_events.HostHeld: self._host_changed,
-            host_events.HostHoldCleared: self._host_changed,
-            cycle_events.CycleRanked: self._cycle_ranked,
-            cycle_events.CyclePlaced: self._cycle_placed,
-            cycle_events.CycleClosed: self._cycle_closed,
-            cycle_events.CycleAbandoned: self._cycle_abandoned,
-            cycle_events.ReservationMade: self._reservation_made,
-            cycle_events.ReservationEnded: self._reservation_ended,
-            job_events.JobRefused: self._nothing,
-            job_events.CommandRefused: self._nothing,
-            job_events.MessageRefused: self._nothing,
-        }
         self._by = ""
         self._basis = 0
 
@@ -165,15 +107,35 @@ class World:
         return self._s.policy_address
 
     @property
-    def jobs(self) -> dict[JobId, lives.Job]:
+    def jobs(self) -> Mapping[JobId, lives.Job]:
         return self._s.jobs
+
+    @property
+    def live(self) -> Mapping[AttemptId, JobId]:
+        """Attempts that hold GPUs, with their jobs, by grant."""
+        return self._live
+
+    @property
+    def stillborn(self) -> Mapping[AttemptId, JobId]:
+        """Live attempts that never run: their jobs were over, or held, before the grant."""
+        return self._stillborn
+
+    @property
+    def overtaken(self) -> Mapping[AttemptId, JobId]:
+        """Live attempts that nobody has asked to stop, of jobs that a cancel has ended or a hold has taken."""
+        return self._overtaken
+
+    @property
+    def lane(self) -> Mapping[AttemptId, int]:
+        """Live attempts of the debug lane, with their GPUs."""
+        return self._lane
 
     @property
     def tree(self) -> Tree:
         return self._s.pieces[-1].tree if self._s.pieces else Tree()
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> Sequence[Piece]:
         return self._s.pieces
 
     @property
@@ -181,15 +143,38 @@ class World:
         return self._s.cycle
 
     @property
-    def reservations(self) -> dict[JobId, Reservation]:
+    def reservations(self) -> Mapping[JobId, Reservation]:
         return self._s.reservations
 
     @property
-    def uncharged(self) -> dict[AttemptId, Uncharged]:
+    def promises(self) -> Mapping[JobId, Promise]:
+        return self._s.promises
+
+    @property
+    def promise_book(self) -> PromiseBook:
+        return self._s.promise_book
+
+    @property
+    def closed_ms(self) -> int:
+        """Log time at which the last cycle was closed."""
+        return self._s.closed_ms
+
+    @property
+    def tree_address(self) -> Address:
+        """The event that last changed the tree."""
+        return self._s.tree_address
+
+    @property
+    def members(self) -> Members:
+        """Roles by budget and account (1.1)."""
+        return self._s.members
+
+    @property
+    def uncharged(self) -> Mapping[AttemptId, Uncharged]:
         return self._s.uncharged
 
     @property
-    def ordered(self) -> dict[HostId, int]:
+    def ordered(self) -> Mapping[HostId, int]:
         """Per host the position that last changed what it shall run."""
         return self._s.ordered
 
@@ -201,7 +186,7 @@ class World:
         """The greatest sequence of a stream that the service has answered; 0 before the first."""
         return self._s.cursors.get(service, {}).get(stream, 0)
 
-    def reasons_of(self, service: str) -> dict[str, OpenReason]:
+    def reasons_of(self, service: str) -> Mapping[str, OpenReason]:
         """Reasons in force by that service: subject to reason."""
         prefix = service + ":"
         return {key[len(prefix) :]: r for key, r in self._s.reasons.items() if key.startswith(prefix)}
@@ -217,6 +202,10 @@ class World:
     def held(self, budget: BudgetId, pool: PoolId) -> Meter:
         """GPUs that the leaf's budgeted attempts hold in the pool, over time."""
         return self._s.held.get(f"{budget}/{pool}") or Meter()
+
+    def lumps(self, budget: BudgetId, pool: PoolId) -> Lumps:
+        """Surcharges less credits of the leaf in the pool."""
+        return self._s.lumps.get(f"{budget}/{pool}") or Lumps()
 
     def attempt(self, attempt: AttemptId) -> tuple[lives.Job, lives.Attempt] | None:
         """A live attempt with its job."""
@@ -266,18 +255,68 @@ class World:
         return cls(_STATES.decode(data))
 
     def _evolve(self, event: Event, address: Address, now_ms: int) -> None:
-        evolver = self._evolvers.get(type(event))
-        if evolver is not None:
-            evolver(event, address, now_ms)
-        elif isinstance(event, reasons.ReasonBegan):
-            self._s.reasons[f"{self._by}:{event.subject}"] = OpenReason(event.code, event.evidence, now_ms, address)
-        elif isinstance(event, reasons.ReasonEnded):
-            self._s.reasons.pop(f"{self._by}:{event.subject}", None)
-        else:
-            self._job_changed(event, now_ms)
-
-    def _nothing(self, event: object, address: Address, now_ms: int) -> None:
-        """A refusal changes no state; the cursor moves with the record."""
+        """Write down what happened: one case for each event that there is, the commonest first."""
+        match event:
+            case cycle_events.CycleRanked():
+                self._cycle_ranked(event, address, now_ms)
+            case cycle_events.CyclePlaced():
+                self._cycle_placed(event, address, now_ms)
+            case cycle_events.CycleClosed():
+                self._s.closed_ms = now_ms
+                self._end_cycle(now_ms)
+            case reasons.ReasonBegan():
+                self._s.reasons[f"{self._by}:{event.subject}"] = OpenReason(event.code, event.evidence, now_ms, address)
+            case reasons.ReasonEnded():
+                self._s.reasons.pop(f"{self._by}:{event.subject}", None)
+            case job_events.JobAdmitted():
+                self._job_admitted(event, address, now_ms)
+            case cycle_events.GangGranted():
+                self._gang_granted(event, address, now_ms)
+            case cycle_events.EvictionOrdered():
+                self._eviction_ordered(event, now_ms)
+            case job_events.AttemptEnded():
+                self._attempt_ended(event, address, now_ms)
+            case budget_events.AttemptCharged():
+                self._attempt_charged(event, now_ms)
+            case (
+                job_events.AttemptStarted()
+                | job_events.CheckpointConfirmed()
+                | job_events.AttemptEnding()
+                | job_events.PartGone()
+                | job_events.JobRequeued()
+                | job_events.JobReleased()
+                | job_events.JobUnblocked()
+                | job_events.JobHeld()
+                | job_events.JobHoldCleared()
+                | job_events.JobSucceeded()
+                | job_events.JobFailed()
+                | job_events.JobCancelled()
+                | job_events.JobTimedOut()
+            ):
+                self._job_changed(event, now_ms)
+            case cycle_events.CycleAbandoned():
+                self._end_cycle(now_ms)
+                self._news()
+            case cycle_events.ReservationMade():
+                self._reservation_made(event, address, now_ms)
+            case cycle_events.ReservationEnded():
+                self._reservation_ended(event)
+            case cycle_events.PromiseMade():
+                self._promise_made(event, address, now_ms)
+            case cycle_events.PromiseEnded():
+                self._promise_ended(event)
+            case host_events.HostRegistered() | host_events.HostHeld() | host_events.HostHoldCleared():
+                self._host_changed(event, now_ms)
+            case budget_events.BudgetChanged():
+                self._budget_changed(event, address, now_ms)
+            case budget_events.BudgetMemberChanged():
+                self._member_changed(event)
+            case PolicyChanged():
+                self._policy_changed(event, address)
+            case job_events.JobRefused() | job_events.CommandRefused() | job_events.MessageRefused():
+                pass  # a refusal changes no state; the cursor moves with the record
+            case _:
+                assert_never(event)
 
     # jobs --------------------------------------------------------------------------------------------
     def _index(self, job: lives.Job) -> None:
@@ -290,25 +329,28 @@ class World:
         self._arm(job)
 
     def _arm(self, job: lives.Job) -> None:
-        due_ms = _due_ms(job)
+        due_ms = lives.due_ms(job)
         if due_ms is not None:
             heappush(self._dues, (due_ms, job.id))
 
     def _is_due(self, due_ms: int, job_id: JobId) -> bool:
-        return _due_ms(self._s.jobs[job_id]) == due_ms
+        return lives.due_ms(self._s.jobs[job_id]) == due_ms
 
     def _job_admitted(self, event: job_events.JobAdmitted, address: Address, now_ms: int) -> None:
         job = self._s.jobs[event.job] = lives.begin(event, address, now_ms)
-        self.line.add(job)
-        self._news()
+        self.dependents.admitted(job)
+        if job.phase is lives.Phase.WAITING:
+            self.line.add(job)
+            self._news()
 
-    def _job_changed(self, event: Any, now_ms: int) -> None:  # noqa: ANN401 - the remaining job events, by their id fields
-        job = self._s.jobs.get(event.job if hasattr(event, "job") else job_of(event.attempt))
+    def _job_changed(self, event: lives.JobEvent, now_ms: int) -> None:
+        job = self._s.jobs.get(lives.subject_of(event))
         if job is None:
             return
         changed = lives.evolve(job, event, now_ms)
         self._s.jobs[job.id] = changed
         if changed.phase is not job.phase:
+            self.dependents.changed(changed)
             if job.phase is lives.Phase.WAITING:
                 self.line.remove(job)
                 self._news()
@@ -323,7 +365,7 @@ class World:
             self._mark_overtaken(changed, changed.live)
         if isinstance(event, job_events.PartGone):
             self._s.ordered[event.host] = self._s.position  # the part is no longer ordered there
-        if _due_ms(changed) != _due_ms(job):
+        if lives.due_ms(changed) != lives.due_ms(job):
             self._arm(changed)
 
     def _gang_granted(self, event: cycle_events.GangGranted, address: Address, now_ms: int) -> None:
@@ -333,8 +375,10 @@ class World:
         job = self._s.jobs[event.job] = lives.grant(job, event, address, now_ms)
         attempt = job.attempts[-1]
         self._occupy(job, attempt)
-        if self._s.reservations.pop(event.job, None) is not None:
+        kept = self._s.reservations.pop(event.job, None)
+        if kept is not None or event.job in self._s.promises:
             self._news()  # what is left of the hosts that were kept is room for others
+        self._use_promise(event.job, now_ms)
         if not job.is_idle_work and not attempt.is_stillborn:
             self._hold(job, attempt, attempt.gpus, now_ms)
         self._touch(attempt)
@@ -342,34 +386,37 @@ class World:
 
     def _occupy(self, job: lives.Job, attempt: lives.Attempt) -> None:
         """Index a live attempt."""
-        self.live[attempt.id] = job.id
+        self._live[attempt.id] = job.id
         if attempt.is_stillborn:
-            self.stillborn[attempt.id] = job.id
+            self._stillborn[attempt.id] = job.id
         if attempt.licence is cycle_events.Licence.DEBUG:
-            self.lane[attempt.id] = attempt.gpus
+            self._lane[attempt.id] = attempt.gpus
         self.fleet.occupy(attempt.parts, attempt.id)
         self._mark_overtaken(job, attempt)
 
     def _mark_overtaken(self, job: lives.Job, attempt: lives.Attempt) -> None:
-        """Index a live attempt whose job a cancel ended that did not know of the grant, until it is asked to stop."""
-        if job.is_terminal and attempt.ending is None and not attempt.is_stillborn:
-            self.overtaken[attempt.id] = job.id
+        """Index a live attempt whose job a cancel or hold took without knowing of the grant, until told to stop."""
+        if job.is_apart and attempt.ending is None and not attempt.is_stillborn:
+            self._overtaken[attempt.id] = job.id
         else:
-            self.overtaken.pop(attempt.id, None)
+            self._overtaken.pop(attempt.id, None)
 
     def _hold(self, job: lives.Job, attempt: lives.Attempt, gpus: int, now_ms: int) -> None:
         key = f"{job.budget}/{attempt.pool}"
         meter = self._s.held.setdefault(key, Meter())
         meter.add(now_ms, gpus, forget_before_ms=self._forget_before_ms())
 
-    def _eviction_ordered(self, event: cycle_events.EvictionOrdered, _address: Address, now_ms: int) -> None:
+    def _eviction_ordered(self, event: cycle_events.EvictionOrdered, now_ms: int) -> None:
         job = self._s.jobs.get(job_of(event.attempt))
         if job is None or job.live is None:
             return
-        job = lives.stop(job, job_events.End.PREEMPTED, event.grace_ms, now_ms, event.claim)
-        self._s.jobs[job.id] = job
+        job = self._s.jobs[job.id] = lives.preempt(job, event, now_ms)
         self._mark_overtaken(job, job.attempts[-1])
         self._touch(job.attempts[-1])
+        claim = self._s.jobs.get(event.claim)
+        if claim is not None and not claim.is_terminal:
+            caused_gpu_ms = claim.caused_gpu_ms + event.lost_gpu_ms
+            self._s.jobs[claim.id] = lives.replace(claim, caused_gpu_ms=caused_gpu_ms)
 
     def _attempt_ended(self, event: job_events.AttemptEnded, address: Address, now_ms: int) -> None:
         found = self.attempt(event.attempt)
@@ -378,14 +425,13 @@ class World:
         job, attempt = found
         job = self._s.jobs[job.id] = lives.evolve(job, event, now_ms)
         over = job.attempts[-1]
-        for index in (self.live, self.stillborn, self.overtaken, self.lane):
+        for index in (self._live, self._stillborn, self._overtaken, self._lane):
             index.pop(over.id, None)
         self.fleet.release(over.parts, over.id, now_ms, forget_before_ms=self._forget_before_ms())
         is_budgeted = not job.is_idle_work
         if is_budgeted and not over.is_stillborn:
             self._hold(job, over, -over.gpus, now_ms)
-        held_gpu_ms = 0 if over.is_stillborn else over.held_gpu_ms(now_ms)
-        self._s.uncharged[over.id] = Uncharged(job.budget, over.pool, held_gpu_ms, is_budgeted, address)
+        self._s.uncharged[over.id] = owed(job, over, address)
         self._touch(attempt)
         self._news()
 
@@ -403,8 +449,9 @@ class World:
         policy = self._s.policy
         return self._s.log_time_ms - 2 * (policy.lookback_ms if policy else 0)
 
-    def _budget_changed(self, event: budget_events.BudgetChanged, _address: Address, now_ms: int) -> None:
-        tree = self.tree.with_node(event.budget, Node(event.parent, event.weight))
+    def _budget_changed(self, event: budget_events.BudgetChanged, address: Address, now_ms: int) -> None:
+        tree = self.tree.with_node(event.budget, node_of(event))
+        self._s.tree_address = address
         pieces = self._s.pieces
         if pieces and pieces[-1].from_ms == now_ms:
             pieces.pop()
@@ -414,16 +461,29 @@ class World:
             pieces.pop(0)
         self._news()
 
-    def _attempt_charged(self, event: budget_events.AttemptCharged, _address: Address, _now_ms: int) -> None:
-        self._s.uncharged.pop(event.attempt, None)
+    def _member_changed(self, event: budget_events.BudgetMemberChanged) -> None:
+        roles = self._s.members.setdefault(event.budget, {})
+        roles.pop(event.account, None)
+        if event.role:
+            roles[event.account] = event.role
 
-    def _policy_changed(self, event: PolicyChanged, address: Address, _now_ms: int) -> None:
+    def _attempt_charged(self, event: budget_events.AttemptCharged, now_ms: int) -> None:
+        self._s.uncharged.pop(event.attempt, None)
+        lump = event.surcharge_gpu_ms - event.credit_gpu_ms
+        if lump:
+            # At the attempt's end, however late the ledger writes, so that it leaves the lookback with the attempt.
+            job = self._s.jobs.get(job_of(event.attempt))
+            ended_ms = next((a.ended_ms for a in (job.attempts if job else ()) if a.id == event.attempt), now_ms)
+            lumps = self._s.lumps.setdefault(f"{event.budget}/{event.pool}", Lumps())
+            lumps.add(ended_ms, lump, forget_before_ms=self._forget_before_ms())
+
+    def _policy_changed(self, event: PolicyChanged, address: Address) -> None:
         self._s.policy_name = event.name
         self._s.policy = event.policy
         self._s.policy_address = address
         self._news()
 
-    def _host_changed(self, event: Any, _address: Address, now_ms: int) -> None:  # noqa: ANN401 - the three host events
+    def _host_changed(self, event: facts.HostEvent, now_ms: int) -> None:
         host = facts.evolve(self._s.hosts.get(event.host), event, now_ms)
         if host is not None:
             self.fleet.put_host(host, now_ms, forget_before_ms=self._forget_before_ms())
@@ -446,13 +506,6 @@ class World:
         if event.is_cut:
             cycle.is_cut, cycle.looked_up_to = True, Address(0, 0, 0)
 
-    def _cycle_closed(self, _event: cycle_events.CycleClosed, _address: Address, now_ms: int) -> None:
-        self._end_cycle(now_ms)
-
-    def _cycle_abandoned(self, _event: cycle_events.CycleAbandoned, _address: Address, now_ms: int) -> None:
-        self._end_cycle(now_ms)
-        self._news()
-
     def _end_cycle(self, now_ms: int) -> None:
         cycle = self._s.cycle
         cycle.stage, cycle.stage_ms, cycle.ranked, cycle.placed = IDLE, now_ms, None, None
@@ -461,24 +514,36 @@ class World:
         expires_ms = now_ms + event.for_ms
         self._s.reservations[event.job] = Reservation(event.job, event.pool, event.hosts, expires_ms, address)
 
-    def _reservation_ended(self, event: cycle_events.ReservationEnded, _address: Address, _now_ms: int) -> None:
+    def _reservation_ended(self, event: cycle_events.ReservationEnded) -> None:
         self._s.reservations.pop(event.job, None)
         self._news()
 
+    def _promise_made(self, event: cycle_events.PromiseMade, address: Address, now_ms: int) -> None:
+        policy = self._s.policy
+        self._s.promise_book.made += 1
+        margin_ms = policy.stop_margin_ms if policy else 0
+        self._s.promises[event.job] = promise_of(event, address, now_ms, margin_ms)
 
-NEVER_MS = 1 << 62
+    def _promise_ended(self, event: cycle_events.PromiseEnded) -> None:
+        if self._s.promises.pop(event.job, None) is not None:
+            book, why = self._s.promise_book, event.why
+            book.earlier += why is cycle_events.PromiseEnd.EARLIER
+            book.broken += why is cycle_events.PromiseEnd.BROKEN
+            book.voided += why not in (cycle_events.PromiseEnd.EARLIER, cycle_events.PromiseEnd.BROKEN)
+            self._news()
+
+    def _use_promise(self, job: JobId, now_ms: int) -> None:
+        """A grant uses the job's promise up: kept when it came by the time promised, void after an outage (6.4)."""
+        promise = self._s.promises.pop(job, None)
+        if promise is not None:
+            book, policy = self._s.promise_book, self._s.policy
+            is_late = now_ms > promise.start_ms
+            has_outage = self._s.closed_ms < promise.start_ms - (policy.stop_margin_ms if policy else 0)
+            book.kept += not is_late
+            book.voided += is_late and has_outage
+            book.broken += is_late and not has_outage
 
 
 def _index_order(job: lives.Job) -> Address:
     """The order in which a fold fills its indexes: live attempts by their grants."""
     return job.live.token if job.live is not None else job.admitted
-
-
-def _due_ms(job: lives.Job) -> int | None:
-    """When admission has to look at the job again: its attempt's time-out, or the end of its backoff."""
-    if job.phase is lives.Phase.BACKOFF:
-        return job.backoff_until_ms
-    attempt = job.live
-    if attempt is not None and attempt.ending is None:
-        return attempt.granted_ms + job.request.timeout_ms
-    return None

@@ -2,6 +2,7 @@
 
 from fairlease.explainer.feed import Feed
 from fairlease.explainer.questions import handlers
+from fairlease.runtime.past import Past
 from fairlease.runtime.service import Service, Shell
 
 NAME = "explainer"
@@ -15,5 +16,5 @@ def define(shell: Shell) -> Service:
         prepare=feed.find_place,
         on_record=feed.gather,
         after_fold=feed.publish,
-        questions=handlers(lambda: shell.world),
+        questions=handlers(lambda: shell.world, Past(shell.client, shell.subjects).at),
     )

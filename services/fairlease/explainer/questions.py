@@ -1,75 +1,96 @@
 """Questions to the explainer, answered from its own fold: reply is one view, or a `Trouble`.
 
 Every question is a small struct; unknown fields are refused, so that a typo is told. A job that
-does not exist and one that was refused look the same: neither is in the log's world.
+does not exist and one that was refused look the same: neither is in the log's world. `at` asks about
+the world right behind an earlier position of the log.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from fairlease.core import explain, view
+from fairlease.core import explain, planning, view
 from fairlease.core.world import World
 from fairlease_schemas.explain import Reply, Trouble
+from fairlease_schemas.job import Request
 
 Handler = Callable[[bytes], Awaitable[bytes]]
+WorldAt = Callable[[int], Awaitable[World]]
 MAX_ROWS: Final = 100_000
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 
 
-class AskQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """At most `limit` rows, of one account or budget when named."""
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every question may say: `at` is a position of the log, 0 for now."""
+
+    at: int = 0
+
+
+class AskQueue(Asked, frozen=True, kw_only=True):
+    """At most `limit` rows, of one account or budget when named; `start` adds when each will have started."""
 
     limit: int = 200
     account: str = ""
     budget: str = ""
+    start: bool = False
 
 
-class AskJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AskRank(Asked, frozen=True, kw_only=True):
+    """At most `limit` rows."""
+
+    limit: int = 200
+
+
+class AskJob(Asked, frozen=True, kw_only=True):
     """About one job."""
 
     job: str
 
 
-class AskNothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No words needed."""
+class AskPlan(Asked, frozen=True, kw_only=True):
+    """What would happen to this request of that account, charged to that budget."""
+
+    account: str
+    budget: str
+    request: Request
 
 
-Q = TypeVar("Q", AskQueue, AskJob, AskNothing)
+def handlers(now: Callable[[], World], past: WorldAt) -> dict[str, Handler]:
+    """Question to handler; `now` gives the fold as it is when the question is answered, `past` an earlier one."""
 
+    def queue(world: World, asked: AskQueue) -> Reply:
+        return view.queue(world, _rows(asked.limit), asked.account, asked.budget, with_start=asked.start)
 
-def handlers(world: Callable[[], World]) -> dict[str, Handler]:
-    """Question to handler; `world` gives the fold as it is when the question is answered."""
+    def rank(world: World, asked: AskRank) -> Reply:
+        return view.rank_view(world, _rows(asked.limit))
 
-    def queue(asked: AskQueue) -> Reply:
-        return view.queue(world(), max(0, min(asked.limit, MAX_ROWS)), asked.account, asked.budget)
+    def job(world: World, asked: AskJob) -> Reply:
+        found = world.jobs.get(asked.job)
+        return view.job_view(world, found) if found is not None else _unknown(asked)
 
-    def job(asked: AskJob) -> Reply:
-        found = world().jobs.get(asked.job)
-        return view.job_view(world(), found) if found is not None else _unknown(asked)
+    def why(world: World, asked: AskJob) -> Reply:
+        found = world.jobs.get(asked.job)
+        return explain.why(world, found) if found is not None else _unknown(asked)
 
-    def why(asked: AskJob) -> Reply:
-        found = world().jobs.get(asked.job)
-        return explain.why(world(), found) if found is not None else _unknown(asked)
+    def plan(world: World, asked: AskPlan) -> Reply:
+        return planning.plan(world, asked.account, asked.budget, asked.request)
 
-    def shares(_asked: AskNothing) -> Reply:
-        return view.shares(world())
-
-    def hosts(_asked: AskNothing) -> Reply:
-        return view.hosts_view(world())
-
-    def policy(_asked: AskNothing) -> Reply:
-        return view.policy_view(world())
-
-    return {
-        "queue": _answering(AskQueue, queue),
-        "job": _answering(AskJob, job),
-        "why": _answering(AskJob, why),
-        "shares": _answering(AskNothing, shares),
-        "hosts": _answering(AskNothing, hosts),
-        "policy": _answering(AskNothing, policy),
+    answers: dict[str, tuple[type[Asked], Callable[[World, Any], Reply]]] = {
+        "queue": (AskQueue, queue),
+        "rank": (AskRank, rank),
+        "job": (AskJob, job),
+        "why": (AskJob, why),
+        "plan": (AskPlan, plan),
+        "shares": (Asked, lambda world, _asked: view.shares(world)),
+        "hosts": (Asked, lambda world, _asked: view.hosts_view(world)),
+        "policy": (Asked, lambda world, _asked: view.policy_view(world)),
     }
+    return {question: _answering(kind, answer, now, past) for question, (kind, answer) in answers.items()}
+
+
+def _rows(limit: int) -> int:
+    return max(0, min(limit, MAX_ROWS))
 
 
 def _unknown(asked: AskJob) -> Trouble:
@@ -77,7 +98,9 @@ def _unknown(asked: AskJob) -> Trouble:
     return Trouble(code="unknown-job", text=text)
 
 
-def _answering(kind: type[Q], answer: Callable[[Q], Reply]) -> Handler:
+def _answering(
+    kind: type[Asked], answer: Callable[[World, Any], Reply], now: Callable[[], World], past: WorldAt
+) -> Handler:
     """Bytes in, bytes out; what cannot be read is told, and raises nothing."""
     decoder = msgspec.json.Decoder(kind)
 
@@ -86,6 +109,11 @@ def _answering(kind: type[Q], answer: Callable[[Q], Reply]) -> Handler:
             asked = decoder.decode(data or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return _ENCODER.encode(Trouble(code="bad-question", text=str(error)[:300]))
-        return _ENCODER.encode(answer(asked))
+        tail = now().position
+        if not 0 <= asked.at <= tail:
+            text = f"at {asked.at}: the log ends at {tail}; ask about a position from 1 to {tail}"
+            return _ENCODER.encode(Trouble(code="bad-question", text=text))
+        world = await past(asked.at) if asked.at else now()
+        return _ENCODER.encode(answer(world, asked))
 
     return handle

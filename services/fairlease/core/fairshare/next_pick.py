@@ -6,16 +6,17 @@ standing that still has a candidate. A block removes the whole class and charges
 """
 
 from collections.abc import Callable
-from functools import cmp_to_key
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 import msgspec
 
-from fairlease_schemas.cycle import Licence, NodeStanding, PoolRank, RequestClass
-from fairlease_schemas.envelope import Address
+from fairlease.core.fairshare.scales import BY_STANDING, Node, Scales
+from fairlease_schemas.cycle import Licence, PoolRank, RequestClass
 from fairlease_schemas.ids import BudgetId, JobId
 
-Members = Callable[[str], list[tuple[Address, JobId]]]
+Members = Callable[[str], list[tuple[Any, JobId]]]
+"""A class's key to its waiting jobs with what sorts them: one kind of place within a leaf."""
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -26,47 +27,11 @@ class Pick(msgspec.Struct, frozen=True):
     licence: Licence
 
 
-class _Node:
-    """A node while picking: its numbers, and how many classes below it may still be picked."""
-
-    __slots__ = ("candidates", "children", "entitled", "name", "parent", "spent", "weight")
-
-    def __init__(self, standing: NodeStanding) -> None:
-        self.name = standing.budget
-        self.parent = standing.parent
-        self.weight = standing.weight
-        self.entitled = standing.entitled_gpu_ms
-        self.spent = standing.used_gpu_ms + standing.promised_gpu_ms
-        self.children: list[_Node] = []
-        self.candidates = 0
-
-
-def compare_standing(a: _Node, b: _Node) -> int:
-    """Negative when `a` goes first.
-
-    1. nodes entitled to something before nodes entitled to nothing;
-    2. the smaller spent/entitled, by cross-multiplication;
-    3. the heavier weight;
-    4. the id.
-    """
-    if (a.entitled == 0) != (b.entitled == 0):
-        return 1 if a.entitled == 0 else -1
-    left, right = a.spent * b.entitled, b.spent * a.entitled
-    if left != right:
-        return -1 if left < right else 1
-    if a.weight != b.weight:
-        return -1 if a.weight > b.weight else 1
-    return -1 if a.name < b.name else 1
-
-
-_BY_STANDING = cmp_to_key(compare_standing)
-
-
 class _Queue:
     """Classes in order of the first submission still to be tried in each."""
 
     def __init__(self, classes: tuple[RequestClass, ...], members: Members) -> None:
-        self._heap: list[tuple[Address, JobId, int]] = []
+        self._heap: list[tuple[Any, JobId, int]] = []
         self._classes = [(of, members(of.key)) for of in classes]
         self._next = [0] * len(classes)
         for index, (_, waiting) in enumerate(self._classes):
@@ -100,21 +65,19 @@ class _Queue:
 class Picker:
     """Hands out picks of one pool in rank order; told after each whether it was granted or blocked.
 
-    `members(key)` gives the jobs of a class that wait now, first submission first. A job that was
-    taken elsewhere in the meantime is passed over by calling `skip`.
+    `members(key)` gives the jobs of a class that wait now in their leaf's own order, `by_submission`
+    the same by first submission, as lane and idle work go (`members` itself when absent). A job that
+    was taken elsewhere in the meantime is passed over by calling `skip`.
     """
 
-    def __init__(self, rank: PoolRank, members: Members) -> None:
-        self._lane = _Queue(rank.lane, members)
-        self._idle = _Queue(rank.idle, members)
-        self._nodes = {standing.budget: _Node(standing) for standing in rank.nodes}
-        self._roots: list[_Node] = []
-        for node in self._nodes.values():
-            above = self._nodes.get(node.parent)
-            (above.children if above else self._roots).append(node)
+    def __init__(self, rank: PoolRank, members: Members, by_submission: Members | None = None) -> None:
+        by_submission = by_submission or members
+        self._lane = _Queue(rank.lane, by_submission)
+        self._idle = _Queue(rank.idle, by_submission)
+        self.scales = Scales(rank.nodes)
         by_leaf: dict[BudgetId, list[RequestClass]] = {}
         for of in rank.leaves:
-            if of.budget in self._nodes:
+            if of.budget in self.scales.nodes:
                 by_leaf.setdefault(of.budget, []).append(of)
         self._leaves = {name: _Queue(tuple(classes), members) for name, classes in by_leaf.items()}
         for name, queue in self._leaves.items():
@@ -126,10 +89,12 @@ class Picker:
         """The next claim to try; the same again until it was granted, blocked or skipped."""
         if self._lane:
             self._at, licence = self._lane, Licence.DEBUG
-        elif self._roots and any(root.candidates for root in self._roots):
+        elif any(root.candidates for root in self.scales.roots):
             leaf = self._least()
             self._at = self._leaves[leaf.name]
-            licence = Licence.UNDER_SHARE if leaf.spent < leaf.entitled else Licence.OVER_SHARE
+            # Below 1 at any level: the level that counts is the victim's business (3.6).
+            is_under = any(node.is_under for node in self.scales.path(leaf.name))
+            licence = Licence.UNDER_SHARE if is_under else Licence.OVER_SHARE
         elif self._idle:
             self._at, licence = self._idle, Licence.IDLE
         else:
@@ -139,14 +104,12 @@ class Picker:
         self._pick = Pick(job, of, licence)
         return self._pick
 
-    def granted(self) -> None:
-        """The last pick got its GPUs: its path is charged with the new window (3.2)."""
+    def granted(self, *, is_counted: bool = False) -> None:
+        """The last pick got its GPUs: its path is charged with the new window, unless it counts already (3.2)."""
         pick, queue = self._current()
         of = pick.of
-        if pick.licence is not Licence.IDLE:
-            gpu_ms = of.hosts * of.gpus_per_host * of.min_runtime_ms
-            for node in self._path(of.budget):
-                node.spent += gpu_ms
+        if pick.licence is not Licence.IDLE and not is_counted:
+            self.scales.charge(of.budget, of.hosts * of.gpus_per_host * of.min_runtime_ms)
         if not queue.next_member():
             self._used_up(queue, of)
 
@@ -166,27 +129,19 @@ class Picker:
         assert self._pick is not None and self._at is not None, "ask for a pick first"  # noqa: PT018 - one condition: next() was called
         return self._pick, self._at
 
-    def _least(self) -> _Node:
+    def _least(self) -> Node:
         """From the root down the child with the least standing, among those with candidates."""
-        level = self._roots
+        level = self.scales.roots
         while True:
-            node = min((n for n in level if n.candidates), key=_BY_STANDING)
+            node = min((n for n in level if n.candidates), key=BY_STANDING)
             if not any(child.candidates for child in node.children):
                 return node
             level = node.children
-
-    def _path(self, name: BudgetId) -> list[_Node]:
-        path = []
-        node = self._nodes.get(name)
-        while node is not None:
-            path.append(node)
-            node = self._nodes.get(node.parent)
-        return path
 
     def _used_up(self, queue: _Queue, of: RequestClass) -> None:
         if queue is self._leaves.get(of.budget):
             self._count(of.budget, -1)
 
     def _count(self, name: BudgetId, delta: int) -> None:
-        for node in self._path(name):
+        for node in self.scales.path(name):
             node.candidates += delta

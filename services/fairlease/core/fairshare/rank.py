@@ -7,10 +7,13 @@ anything waits, because standings move with time.
 """
 
 from fairlease.core.decision import Decision, decision_ms
+from fairlease.core.fairshare.brief import MAX_RANK_BYTES, Brief, Standings, size
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.line import WaitingClass
-from fairlease.core.world import IDLE, World
-from fairlease_schemas.cycle import CycleAbandoned, CycleRanked, PoolRank, RequestClass
+from fairlease.core.preemption.promise import tellings_ms
+from fairlease.core.state import IDLE
+from fairlease.core.world import World
+from fairlease_schemas.cycle import CycleAbandoned, CycleRanked, NodeStanding, PoolRank, RequestClass
 from fairlease_schemas.envelope import Answer
 from fairlease_schemas.ids import PoolId
 from fairlease_schemas.policy import Policy
@@ -55,7 +58,8 @@ def due_ms(world: World) -> int | None:
     if world.cycle.stage != IDLE:
         return world.cycle.stage_ms + policy.step_limit_ms
     if world.line.total:
-        return world.cycle.ranked_ms + policy.rank_period_ms
+        tellings = [at_ms for at_ms in tellings_ms(world) if at_ms > world.cycle.ranked_ms]
+        return min([world.cycle.ranked_ms + policy.rank_period_ms, *tellings])
     expiries = [r.expires_ms for r in world.reservations.values()]
     return max(min(expiries), world.cycle.ranked_ms + policy.rank_period_ms) if expiries else None
 
@@ -74,29 +78,49 @@ def first_class(world: World) -> int:
 
 
 def rank(world: World, policy: Policy, now_ms: int, *, first: int) -> CycleRanked:
-    """Every pool that somebody waits for, pools by id; the policy's number of classes from the `first`-th on."""
-    cycle = world.cycle
+    """Every pool that somebody waits for, pools by id; the policy's number of classes from the `first`-th on.
+
+    Every node of the tree in each pool; where one record cannot hold all that, what placement needs (brief.py).
+    """
     waiting = world.line.in_order()
     looked_at = waiting[first : first + policy.max_classes_per_pool]
-    pools = []
     # Also a pool that has lost its last host: who waits for it is told so.
-    for pool in sorted({pool for of in looked_at for pool in of.sample.request.pools}):
+    numbers = {pool: standings(world, pool, now_ms) for pool in _pools_of(looked_at)}
+    whole = _ranked(world, looked_at, numbers, first)
+    if size(whole) <= MAX_RANK_BYTES:
+        return whole
+    brief = Brief(world.tree, numbers)
+    looked_at = looked_at[: brief.classes((request_class(of), of.sample.request.pools) for of in looked_at)]
+    brief.running({(found[1].pool, found[0].budget) for found in map(world.attempt, world.live) if found})
+    return _ranked(world, looked_at, {pool: brief.nodes(pool) for pool in _pools_of(looked_at)}, first)
+
+
+def _pools_of(looked_at: list[WaitingClass]) -> list[PoolId]:
+    """The pools that the classes accept, by id."""
+    return sorted({pool for of in looked_at for pool in of.sample.request.pools})
+
+
+def _ranked(world: World, looked_at: list[WaitingClass], numbers: Standings, first: int) -> CycleRanked:
+    pools = []
+    for pool, nodes in numbers.items():
         classes = [of for of in looked_at if pool in of.sample.request.pools]
-        pools.append(_pool_rank(world, pool, classes, now_ms))
+        pools.append(_pool_rank(world, pool, classes, nodes))
     return CycleRanked(
-        cycle=cycle.number + 1,
+        cycle=world.cycle.number + 1,
         pools=tuple(pools),
         first_class=first,
         classes=len(looked_at),
-        is_cut=first + len(looked_at) < len(waiting),
+        is_cut=first + len(looked_at) < len(world.line.classes),
     )
 
 
 def _wants_cycle(world: World, policy: Policy, now_ms: int) -> bool:
     cycle = world.cycle
-    if not (world.line.total or world.reservations or world.has_reasons("placement")):
+    if not (world.line.total or world.reservations or world.promises or world.has_reasons("placement")):
         return False
     if cycle.news_position > cycle.ranked_basis or cycle.is_cut:
+        return True
+    if any(cycle.ranked_ms < at_ms <= now_ms for at_ms in tellings_ms(world)):
         return True
     return bool(world.line.total or _is_stale(world, now_ms)) and now_ms >= cycle.ranked_ms + policy.rank_period_ms
 
@@ -106,7 +130,7 @@ def _is_stale(world: World, now_ms: int) -> bool:
     return any(now_ms >= r.expires_ms for r in world.reservations.values())
 
 
-def _pool_rank(world: World, pool: PoolId, classes: list[WaitingClass], now_ms: int) -> PoolRank:
+def _pool_rank(world: World, pool: PoolId, classes: list[WaitingClass], nodes: tuple[NodeStanding, ...]) -> PoolRank:
     lane, leaves, idle = [], [], []
     for waiting in classes:
         of = request_class(waiting)
@@ -121,7 +145,7 @@ def _pool_rank(world: World, pool: PoolId, classes: list[WaitingClass], now_ms: 
     return PoolRank(
         pool=pool,
         schedulable_gpus=meter.value if meter else 0,
-        nodes=standings(world, pool, now_ms),
+        nodes=nodes,
         lane=tuple(lane),
         leaves=tuple(leaves),
         idle=tuple(idle),

@@ -2,26 +2,29 @@
 
 Entitled (2.2) is each node's share of the pool's schedulable GPU-time, divided piece by piece with
 prefix rounding so that children sum to their parent to the GPU-millisecond; in comparisons never
-less than its present share of the present capacity over the entitlement floor (2.3). Used (2.4) is
-what its leaves' budgeted attempts held; promised (2.5) the unspent rest of their windows. Compared
-by cross-multiplication: no float, no rounding.
+less than its present share of the present capacity over the entitlement floor (2.3). Used (2.4, 2.6) is
+what its leaves' budgeted attempts held, with surcharges and credits; promised (2.5) the unspent rest
+of their windows. Compared by cross-multiplication: no float, no rounding.
 """
 
+from fairlease.core.departures import unspent_gpu_ms
+from fairlease.core.fairshare.fade import Lookback
 from fairlease.core.world import World
 from fairlease_schemas.cycle import NodeStanding
 from fairlease_schemas.ids import BudgetId, PoolId
+from fairlease_schemas.policy import Policy
 
 
-def entitled_gpu_ms(world: World, pool: PoolId, from_ms: int, to_ms: int) -> dict[BudgetId, int]:
-    """What each node of the present tree was entitled to in [from_ms, to_ms), without the floor."""
+def entitled_gpu_ms(world: World, pool: PoolId, lookback: Lookback) -> dict[BudgetId, int]:
+    """What each node of the present tree was entitled to within the lookback, without the floor."""
     meter = world.fleet.schedulable.get(pool)
     pieces = world.pieces
     entitled = dict.fromkeys(world.tree.nodes, 0)
     if meter is None:
         return entitled
     for index, piece in enumerate(pieces):
-        until_ms = pieces[index + 1].from_ms if index + 1 < len(pieces) else to_ms
-        amount = meter.integral(max(from_ms, piece.from_ms), min(to_ms, until_ms))
+        until_ms = pieces[index + 1].from_ms if index + 1 < len(pieces) else lookback.now_ms
+        amount = lookback.integral(meter, piece.from_ms, until_ms)
         if amount:
             for node, part in piece.tree.split_all(amount).items():
                 if node in entitled:
@@ -29,18 +32,28 @@ def entitled_gpu_ms(world: World, pool: PoolId, from_ms: int, to_ms: int) -> dic
     return entitled
 
 
-def promised_gpu_ms(world: World, now_ms: int) -> dict[tuple[BudgetId, PoolId], int]:
-    """Per (leaf, pool): the unspent rest of the windows of its running attempts."""
+def promised_gpu_ms(world: World, policy: Policy, now_ms: int) -> dict[tuple[BudgetId, PoolId], int]:
+    """Per (leaf, pool), what is promised and not yet spent (2.5).
+
+    The unspent rest of running windows and exemptions, and the windows of claims for which evictions
+    are ordered or a promise stands.
+    """
     promised: dict[tuple[BudgetId, PoolId], int] = {}
     for job_id in world.live.values():
         job = world.jobs[job_id]
         attempt = job.live
-        if attempt is None or attempt.is_stillborn or job.is_idle_work:
+        if attempt is None or job.is_idle_work:
             continue
-        rest = attempt.unspent_window_gpu_ms(now_ms)
+        rest = unspent_gpu_ms(policy, job, attempt, now_ms)
         if rest:
             key = (job.budget, attempt.pool)
             promised[key] = promised.get(key, 0) + rest
+    claims = {name: r.pool for name, r in world.reservations.items()} | {n: p.pool for n, p in world.promises.items()}
+    for name, pool in claims.items():
+        job = world.jobs[name]
+        if job.live is None:
+            key = (job.budget, pool)
+            promised[key] = promised.get(key, 0) + job.gpus * job.request.min_runtime_ms
     return promised
 
 
@@ -50,15 +63,16 @@ def standings(world: World, pool: PoolId, now_ms: int) -> tuple[NodeStanding, ..
     if policy is None:
         return ()
     tree = world.tree
-    from_ms = now_ms - policy.lookback_ms
-    entitled = entitled_gpu_ms(world, pool, from_ms, now_ms)
+    lookback = Lookback(policy, now_ms)
+    entitled = entitled_gpu_ms(world, pool, lookback)
     meter = world.fleet.schedulable.get(pool)
     floor = tree.split_all((meter.value if meter else 0) * policy.entitlement_floor_ms)
-    promised_by_leaf = promised_gpu_ms(world, now_ms)
+    promised_by_leaf = promised_gpu_ms(world, policy, now_ms)
     used = dict.fromkeys(tree.nodes, 0)
     promised = dict.fromkeys(tree.nodes, 0)
     for leaf in tree.nodes:
-        own_used = world.held(leaf, pool).integral(from_ms, now_ms)
+        own_used = lookback.integral(world.held(leaf, pool), lookback.from_ms, now_ms)
+        own_used += lookback.lumps(world.lumps(leaf, pool))
         own_promised = promised_by_leaf.get((leaf, pool), 0)
         if own_used or own_promised:
             for node in tree.path(leaf):

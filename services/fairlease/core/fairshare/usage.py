@@ -59,3 +59,31 @@ class Meter(msgspec.Struct):
         if index < 0:
             return self.sums[0]
         return self.sums[index] + self.values[index] * (at_ms - self.times_ms[index])
+
+
+class Lumps(msgspec.Struct):
+    """Sums that count from one instant on and leave the lookback with it: surcharges and credits (2.6)."""
+
+    times_ms: list[int] = []
+    sums: list[int] = []
+
+    def add(self, at_ms: int, amount: int, *, forget_before_ms: int) -> None:
+        """One more lump, never before the last; those that no lookback can reach are dropped."""
+        self.times_ms.append(max(at_ms, self.times_ms[-1]) if self.times_ms else at_ms)
+        self.sums.append((self.sums[-1] if self.sums else 0) + amount)
+        if len(self.times_ms) >= 128:
+            kept = bisect_right(self.times_ms, forget_before_ms) - 1
+            if kept > len(self.times_ms) // 2:
+                del self.times_ms[:kept], self.sums[:kept]
+
+    def within(self, from_ms: int) -> int:
+        """The sum of the lumps after `from_ms`."""
+        if not self.sums:
+            return 0
+        index = bisect_right(self.times_ms, from_ms) - 1
+        return self.sums[-1] - (self.sums[index] if index >= 0 else 0)
+
+    def each(self) -> list[tuple[int, int]]:
+        """Every remembered lump: its instant and its amount."""
+        befores = [0, *self.sums[:-1]] if self.sums else []
+        return [(at_ms, total - before) for at_ms, total, before in zip(self.times_ms, self.sums, befores, strict=True)]

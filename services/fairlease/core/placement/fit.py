@@ -10,59 +10,100 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairlease.core.world import World
+from fairlease.core.host import FAULT_KINDS
+from fairlease.core.job import Job
+from fairlease.core.line import class_key
+from fairlease.core.placement.blocks import most_together, together
+from fairlease.core.placement.shape import Shape, shape_of
+from fairlease.core.placement.sides import Sides, Sizes
+from fairlease.core.world import Promise, World
 from fairlease_schemas.cycle import Part
 from fairlease_schemas.ids import HostId, JobId, PoolId
 from fairlease_schemas.reasons import Evidence, Reason
 
-
-class Shape(msgspec.Struct, frozen=True):
-    """What a gang asks for: `hosts` x `gpus_per_host`; more than one host means whole hosts (1.2)."""
-
-    hosts: int
-    gpus_per_host: int
-
-    @property
-    def gpus(self) -> int:
-        return self.hosts * self.gpus_per_host
+Lack = tuple[int, ...]
+"""What a host is short of for one host's part: GPUs, and where they matter CPU cores, memory and disk MiB."""
 
 
 class Room:
     """Free GPUs of a pool while a step decides; taking room is private to the step.
 
-    `closed` hosts take nobody: kept for another job, or claimed by a better pick (4.2).
+    Hosts kept for another job, or claimed by a better pick (4.2), take nobody. Promised hosts take only
+    what is gone before the promise begins: contract backfill (6.3).
     """
 
     def __init__(self, world: World, pool: PoolId, now_ms: int) -> None:
         self.pool = pool
+        self.now_ms = now_ms
+        self.version = 0
+        self.sides = Sides(world, pool)
+        self._world = world
+        self._shapes: dict[str, Shape] = {}
         self.free: dict[HostId, list[int]] = {}
         self.size: dict[HostId, int] = {}
         self.block: dict[HostId, str] = {}
         self.held_out: list[HostId] = []
-        self._by_free: dict[int, list[HostId]] = {}
+        self.has_faults = False
+        self._begun: dict[int, list[HostId]] = {}
+        self._empty: dict[int, dict[str, list[HostId]]] = {}
         self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
+        self._closed: dict[JobId, int] = {}
+        self._reserved: dict[JobId, int] = {}
         self._keeping: dict[JobId, tuple[HostId, ...]] = {}
         for reservation in world.reservations.values():
             if reservation.pool == pool and now_ms < reservation.expires_ms:
+                self._reserved[reservation.job] = reservation.expires_ms
                 self._keeping[reservation.job] = reservation.hosts
                 for name in reservation.hosts:
                     self._kept[name] = reservation.job
+        self._promised: dict[HostId, Promise] = {}
+        for promise in world.promises.values():
+            if promise.pool == pool:
+                self._keeping.setdefault(promise.job, promise.hosts)
+                for name in promise.hosts:
+                    self._promised[name] = promise
         for host in sorted(world.fleet.in_pool(pool), key=lambda h: h.id):
             self.size[host.id] = host.gpus
             self.block[host.id] = host.inventory.block
             if host.holds:
                 self.held_out.append(host.id)
+                self.has_faults = self.has_faults or any(hold.kind in FAULT_KINDS for hold in host.holds)
                 continue
             self.free[host.id] = world.fleet.free_gpus(host.id)
-            if host.id not in self._kept:
-                self._by_free.setdefault(len(self.free[host.id]), []).append(host.id)
+            if self.is_open(host.id):
+                self._listed(host.id).append(host.id)
 
-    def find(self, shape: Shape, job: JobId) -> tuple[Part, ...] | None:
+    def shape(self, job: Job) -> Shape:
+        """What the job asks of hosts here."""
+        if job.request.constraints is None:
+            return shape_of(self._world, self.pool, job.request)
+        key = class_key(job)
+        if key not in self._shapes:
+            self._shapes[key] = shape_of(self._world, self.pool, job.request)
+        return self._shapes[key]
+
+    def lack(self, host: HostId, shape: Shape) -> Lack:
+        """What is missing there for one host's part of the gang; nothing below 1 is missing."""
+        gpus = shape.gpus_per_host - len(self.free[host])
+        if not self.sides.matter(host, shape.sizes):
+            return (gpus,)
+        return (gpus, *self.sides.lack(host, shape.gpus_per_host, shape.sizes))
+
+    def eased(self, lack: Lack, host: HostId, gpus: int, sizes: Sizes) -> Lack:
+        """What is still missing there once somebody with so many GPUs and such sizes has left; none is below zero."""
+        if len(lack) == 1:
+            return (max(0, lack[0] - gpus),)
+        held = (gpus, *self.sides.part(host, gpus, sizes))
+        return tuple(max(0, missing - freed) for missing, freed in zip(lack, held, strict=True))
+
+    def find(self, shape: Shape, job: JobId, needs_ms: int) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
 
-        Hosts reserved for the job are tried first, by themselves: they are enough, or the promise of
-        the evictions was broken by a fault and open room is as good.
+        1. Hosts reserved for the job or promised to it, by themselves, when they are free;
+        2. open hosts: best fit, or the smallest block;
+        3. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is
+           over before the promise begins.
         """
         own = self._keeping.get(job)
         if own:
@@ -70,36 +111,69 @@ class Room:
             if found is not None:
                 return found
         if shape.hosts == 1:
-            host = self._fullest(shape.gpus_per_host)
+            host = self._fullest(shape) or next(iter(self._holes(shape, needs_ms)), None)
             return None if host is None else (self._part(host, shape),)
-        whole = self._whole_hosts(shape.gpus_per_host)
-        if len(whole) < shape.hosts:
-            return None
-        return tuple(self._part(host, shape) for host in self.by_block(whole, shape.hosts))
+        whole = self._whole_hosts(shape)
+        chosen = self._together(whole, shape)
+        if chosen is None:
+            chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
+        return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
 
-    def take(self, parts: Iterable[Part]) -> None:
-        """The parts are granted."""
+    def take(self, parts: Iterable[Part], job: JobId, sizes: Sizes) -> None:
+        """The parts are granted to the job; what else was kept for it is open again."""
         self._verdicts.clear()
+        self.version += 1
         for part in parts:
             self._unlist(part.host)
             taken = set(part.gpus)
             self.free[part.host] = [index for index in self.free[part.host] if index not in taken]
+            self.sides.take(part.host, len(taken), sizes)
             self._list(part.host)
+        self._reopen(job)
 
-    def close(self, hosts: Iterable[HostId], claim: JobId) -> None:
-        """Nobody gets anything on these hosts for the rest of this step: a better pick claims them."""
+    def close(self, hosts: Iterable[HostId], claim: JobId, until_ms: int = 0) -> None:
+        """Nobody gets anything on these hosts for the rest of this step: a better pick claims them until then."""
         self._verdicts.clear()
+        self.version += 1
         for host in hosts:
             self._unlist(host)
             self._kept[host] = claim
+        self._closed[claim] = until_ms
+
+    def can_take(self, shape: Shape) -> bool:
+        """Whether the hosts without a hold could take the gang, were they empty (2.10)."""
+        return self._is_enough([host for host in self.free if shape.suits(host, self.size[host])], shape)
 
     def is_open(self, host: HostId) -> bool:
-        """Whether anybody may be placed there: no hold, not kept, not closed."""
-        return host in self.free and host not in self._kept
+        """Whether anybody may be placed there at any length: no hold, not kept, not promised, not closed."""
+        return host in self.free and host not in self._kept and host not in self._promised
+
+    def is_promisable(self, host: HostId, job: JobId) -> bool:
+        """Whether the host may be promised to the job: open, or its own by promise already."""
+        promise = self._promised.get(host)
+        return host in self.free and host not in self._kept and (promise is None or promise.job == job)
+
+    def promise_to(self, job: JobId) -> Promise | None:
+        """What the job is promised here, if anything."""
+        return next((promise for promise in self._promised.values() if promise.job == job), None)
+
+    def only(self, hosts: Iterable[HostId]) -> "Room":
+        """A view of these hosts alone, all of them open, for a claim whose hosts they are."""
+        view = object.__new__(Room)
+        view.__dict__.update(self.__dict__)
+        view.free = {host: self.free[host] for host in hosts if host in self.free}
+        view.sides = self.sides.copy()
+        view._kept, view._promised = {}, {}
+        return view
+
+    def leave(self, host: HostId, gpus: int, sizes: Sizes) -> None:
+        """As if somebody had left already: which of the GPUs these are nobody knows here. For a view only."""
+        self.free[host] = self.free[host] + [-1] * gpus
+        self.sides.give(host, gpus, sizes)
 
     def verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
         """Why the gang does not fit here, with the numbers (decisions.md 9.1)."""
-        if job in self._keeping:
+        if job in self._reserved:
             return self._verdict(shape, job)
         found = self._verdicts.get(shape)
         if found is None:
@@ -107,90 +181,146 @@ class Room:
         return found
 
     def _verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
-        fitting = [h for h, size in self.size.items() if _takes(size, shape)]
-        open_free = [len(self.free[h]) for h in self.free if self.is_open(h)]
-        whole = sum(1 for h in self.free if self.is_open(h) and len(self.free[h]) == self.size[h])
+        fitting = [h for h, size in self.size.items() if shape.suits(h, size)]
+        asked = fitting if shape.among is not None else list(self.size)
+        open_hosts = [h for h in asked if self.is_open(h)]
+        whole = [h for h in open_hosts if len(self.free[h]) == self.size[h]]
+        free_gpus = sum(len(self.free[h]) for h in open_hosts)
         evidence = Evidence(
             pool=self.pool,
             needed_gpus=shape.gpus,
             needed_hosts=shape.hosts,
-            free_gpus=sum(open_free),
-            whole_free_hosts=whole,
-            largest_hole_gpus=max(open_free, default=0),
-            reserved_hosts=len(self._kept),
+            free_gpus=free_gpus,
+            whole_free_hosts=most_together(whole, self.block, is_same_block=shape.is_same_block),
+            largest_hole_gpus=max((len(self.free[h]) for h in open_hosts), default=0),
+            reserved_hosts=len(self._kept.keys() | self._promised.keys()),
             held_gpus=sum(self.size[h] for h in self.held_out),
         )
-        if len(fitting) < shape.hosts:
+        if not self._is_enough(fitting, shape):
             return Reason.CONSTRAINT_CONFLICT, evidence
-        if len([h for h in fitting if h not in self.held_out]) < shape.hosts:
-            return Reason.HOST_MAINTENANCE, evidence
-        if job in self._keeping:
-            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job)
-        if self._kept and self._with_kept_open(shape):
-            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=min(self._kept.values()))
-        return (Reason.FRAGMENTATION if sum(open_free) >= shape.gpus else Reason.CAPACITY), evidence
+        if not self._is_enough([h for h in fitting if h not in self.held_out], shape):
+            return (Reason.HOST_FAULT if self.has_faults else Reason.HOST_MAINTENANCE), evidence
+        if job in self._reserved:
+            for_ms = self._reserved[job] - self.now_ms
+            return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job, for_ms=for_ms)
+        if self._with_all_open(shape):
+            return Reason.RESERVATION, self.kept_for(evidence)
+        return (Reason.FRAGMENTATION if free_gpus >= shape.gpus else Reason.CAPACITY), evidence
 
-    def by_block(self, hosts: list[HostId], wanted: int) -> list[HostId]:
-        """`wanted` of these hosts, from the smallest block that has enough, else from the fullest blocks first."""
-        blocks: dict[str, list[HostId]] = {}
-        for host in hosts:
-            blocks.setdefault(self.block[host], []).append(host)
-        enough = [(len(members), name) for name, members in blocks.items() if len(members) >= wanted]
-        if enough:
-            return blocks[min(enough)[1]][:wanted]
-        chosen: list[HostId] = []
-        for _, name in sorted((-len(members), name) for name, members in blocks.items()):
-            chosen.extend(blocks[name][: wanted - len(chosen)])
-        return chosen
+    def _is_enough(self, hosts: list[HostId], shape: Shape) -> bool:
+        return most_together(hosts, self.block, is_same_block=shape.is_same_block) >= shape.hosts
+
+    def _together(self, hosts: list[HostId], shape: Shape) -> list[HostId] | None:
+        """The gang's hosts among these, or None."""
+        if len(hosts) < shape.hosts:
+            return None
+        return together(hosts, shape.hosts, self.block, is_same_block=shape.is_same_block)
 
     def _fit(self, shape: Shape, hosts: list[HostId]) -> tuple[Part, ...] | None:
         """The gang on these hosts alone, in their order."""
-        able = [h for h in hosts if len(self.free[h]) >= shape.gpus_per_host]
-        if shape.hosts > 1:
-            able = [h for h in able if len(self.free[h]) == self.size[h] == shape.gpus_per_host]
-        if len(able) < shape.hosts:
+        able = [h for h in hosts if self._has_room(h, shape)]
+        if not self._is_enough(able, shape):
             return None
-        return tuple(self._part(host, shape) for host in able[: shape.hosts])
+        chosen = self._together(able, shape) if shape.is_same_block else able[: shape.hosts]
+        return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
 
-    def _fullest(self, gpus: int) -> HostId | None:
-        for free in sorted(self._by_free):
-            if free >= gpus and self._by_free[free]:
-                return self._by_free[free][0]
+    def _has_room(self, host: HostId, shape: Shape) -> bool:
+        """Whether one host's part of the gang fits there now."""
+        if not shape.suits(host, self.size[host]):
+            return False
+        if shape.hosts > 1 and len(self.free[host]) != self.size[host]:
+            return False
+        return not is_short(self.lack(host, shape))
+
+    def _holes(self, shape: Shape, needs_ms: int) -> list[HostId]:
+        """Promised hosts with room, where that length is over in time; fullest first, then by id."""
+        ends_ms = self.now_ms + needs_ms
+        able = [
+            (len(self.free[host]), host)
+            for host, promise in self._promised.items()
+            if ends_ms <= promise.start_ms
+            and host not in self._kept
+            and host in self.free
+            and self._has_room(host, shape)
+        ]
+        return [host for _, host in sorted(able)]
+
+    def _fullest(self, shape: Shape) -> HostId | None:
+        """The open host with room and the fewest free GPUs; an empty one only where no begun one takes it."""
+        gpus = shape.gpus_per_host
+        for free in sorted(self._begun.keys() | self._empty.keys()):
+            if free < gpus:
+                continue
+            begun = next((h for h in self._begun.get(free, ()) if self._has_room(h, shape)), None)
+            if begun is not None:
+                return begun
+            blocks = self._empty.get(free, {})
+            if shape.among is not None:
+                suit = {name: [h for h in members if h in shape.among] for name, members in blocks.items()}
+                blocks = {name: members for name, members in suit.items() if members}
+            if blocks:  # the one that has fewest of them: larger blocks stay whole for gangs (4.3)
+                return min((len(members), name, members[0]) for name, members in blocks.items())[2]
         return None
 
-    def _whole_hosts(self, gpus: int) -> list[HostId]:
-        return [h for h in self._by_free.get(gpus, ()) if self.size[h] == gpus]
+    def _whole_hosts(self, shape: Shape) -> list[HostId]:
+        gpus = shape.gpus_per_host
+        return [h for members in self._empty.get(gpus, {}).values() for h in members if shape.suits(h, gpus)]
 
     def _part(self, host: HostId, shape: Shape) -> Part:
         return Part(host=host, gpus=tuple(self.free[host][: shape.gpus_per_host]))
 
-    def _with_kept_open(self, shape: Shape) -> bool:
-        kept = [h for h in self.free if len(self.free[h]) >= shape.gpus_per_host]
-        if shape.hosts > 1:
-            kept = [h for h in kept if len(self.free[h]) == self.size[h] == shape.gpus_per_host]
-        return len(kept) >= shape.hosts
+    def _with_all_open(self, shape: Shape) -> bool:
+        """Whether the gang would fit if no host were kept, promised or closed."""
+        if not self._kept and not self._promised:
+            return False
+        return self._is_enough([h for h in self.free if self._has_room(h, shape)], shape)
+
+    def _reopen(self, job: JobId) -> None:
+        """What was kept for the job is open again: it has its GPUs."""
+        self._reserved.pop(job, None)
+        self._closed.pop(job, None)
+        self._keeping.pop(job, None)
+        kept = [host for host, owner in self._kept.items() if owner == job]
+        promised = [host for host, promise in self._promised.items() if promise.job == job]
+        for host in kept:
+            del self._kept[host]
+        for host in promised:
+            del self._promised[host]
+        for host in dict.fromkeys((*kept, *promised)):
+            self._list(host)
+
+    def kept_for(self, evidence: Evidence) -> Evidence:
+        """The evidence with the one that comes first of those the hosts are kept for, and for how long at most."""
+        ends = {(promise.start_ms, promise.job) for promise in self._promised.values()}
+        ends |= {(self._reserved.get(claim) or self._closed.get(claim, 0), claim) for claim in self._kept.values()}
+        until_ms, claim = min(ends, default=(0, ""))
+        return msgspec.structs.replace(evidence, claim=claim, for_ms=max(0, until_ms - self.now_ms))
+
+    def _listed(self, host: HostId) -> list[HostId]:
+        """The list the host belongs on: of begun ones by free GPUs, of empty ones by size and outermost block."""
+        free = len(self.free[host])
+        if free != self.size[host]:
+            return self._begun.setdefault(free, [])
+        return self._empty.setdefault(free, {}).setdefault(self._outermost(host), [])
 
     def _list(self, host: HostId) -> None:
-        if host not in self._kept:
-            insort(self._by_free.setdefault(len(self.free[host]), []), host)
+        if self.is_open(host):
+            insort(self._listed(host), host)
 
     def _unlist(self, host: HostId) -> None:
-        listed = self._by_free.get(len(self.free.get(host, ())), [])
+        if not self.is_open(host):
+            return
+        listed = self._listed(host)
         at = bisect_left(listed, host)
         if at < len(listed) and listed[at] == host:
             del listed[at]
+        if not listed and len(self.free[host]) == self.size[host]:
+            del self._empty[self.size[host]][self._outermost(host)]
+
+    def _outermost(self, host: HostId) -> str:
+        return self.block[host].partition("/")[0]
 
 
-def _takes(size: int, shape: Shape) -> bool:
-    """Whether a host of `size` GPUs could take one host's part of the shape when empty."""
-    return size >= shape.gpus_per_host if shape.hosts == 1 else size == shape.gpus_per_host
-
-
-def is_feasible(world: World, pool: PoolId, shape: Shape) -> bool:
-    """Whether the pool's registered hosts could take the gang if they were empty and had no hold (1.3)."""
-    able = 0
-    for host in world.fleet.in_pool(pool):
-        able += _takes(host.gpus, shape)
-        if able >= shape.hosts:
-            return True
-    return False
+def is_short(lack: Lack) -> bool:
+    """Whether anything is missing."""
+    return max(lack) > 0

@@ -1,18 +1,38 @@
-"""The third step of a cycle: evictions, the reservations they are made for, and the cycle's end.
+"""The third step of a cycle: evictions, reservations, promises, and the cycle's end.
 
-Claims come from placement in rank order; each is planned again at this step's own basis, because
-the world moved, and dropped when it no longer holds. Freed hosts are kept for the claimant (5.6).
+Claims and blocked picks come from placement in rank order; each is judged again at this step's own
+basis, because the world moved, and dropped when it no longer holds. Promises come first: those that
+an event voided are ended by its name, and what must leave for those that stand is told in time.
 """
 
 from fairlease.core.decision import Decision, decision_ms
+from fairlease.core.fairshare.scales import Scales
+from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Phase
-from fairlease.core.placement.fit import Room, Shape
-from fairlease.core.preemption.victims import Evictable, Plan
-from fairlease.core.world import PLACED, World
-from fairlease_schemas.cycle import Claim, CycleClosed, EvictionOrdered, ReservationEnded, ReservationMade
+from fairlease.core.placement.fit import Room
+from fairlease.core.placement.place import needs_ms
+from fairlease.core.placement.shape import Shape
+from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.occupancy import Tenant, occupancy
+from fairlease.core.preemption.patience import worth_waiting
+from fairlease.core.preemption.promise import is_sooner, leaving_for, soonest, why_over
+from fairlease.core.preemption.victims import MAX_VICTIMS, Plan, Planner
+from fairlease.core.world import PLACED, Promise, World, promise_of
+from fairlease_schemas.cycle import (
+    Claim,
+    CycleClosed,
+    EvictionOrdered,
+    Licence,
+    PromiseEnd,
+    PromiseEnded,
+    PromiseMade,
+    ReservationEnded,
+    ReservationMade,
+)
 from fairlease_schemas.envelope import Answer, Event
-from fairlease_schemas.ids import PoolId
+from fairlease_schemas.ids import JobId, PoolId
 from fairlease_schemas.policy import Policy
+from fairlease_schemas.reasons import Evidence, ReasonBegan, ReasonEnded
 
 
 def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
@@ -21,67 +41,200 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     if policy is None or placed is None or world.cycle.stage != PLACED:
         return None
     now_ms = decision_ms(world, answers)
-    events: list[Event] = _stale_reservations(world, now_ms)
-    views: dict[PoolId, tuple[Room, Evictable]] = {}
+    step = _Step(world, policy, now_ms)
+    step.end_stale_reservations()
+    step.keep_promises()
     for claim in placed.claims:
-        if claim.pool not in views:
-            views[claim.pool] = (Room(world, claim.pool, now_ms), Evictable(world, claim.pool, now_ms))
-        room, evictable = views[claim.pool]
-        plan = _plan(world, room, evictable, claim)
-        if plan is not None:
-            events.extend(_carry_out(policy, claim, plan))
-            evictable.spend(plan)
-            room.close(plan.hosts, claim.job)
-    causes = {world.cycle.address, *(world.jobs[claim.job].admitted for claim in placed.claims)}
+        step.claim(claim)
+    for claim in placed.blocked:
+        step.promise(claim)
+    step.end_reasons()
+    causes = {world.cycle.address, *(world.jobs[c.job].admitted for c in (*placed.claims, *placed.blocked))}
     return Decision(
         kind="cycle-closed",
         at_ms=now_ms,
-        events=(*events, CycleClosed(cycle=placed.cycle)),
+        events=(*step.events, CycleClosed(cycle=placed.cycle)),
         causes=tuple(sorted(causes)),
         answers=answers,
     )
 
 
-def _stale_reservations(world: World, now_ms: int) -> list[Event]:
-    """Reservations that ran out, or whose job no longer waits."""
-    ended: list[Event] = []
-    for job_id, reservation in world.reservations.items():
-        if now_ms >= reservation.expires_ms:
-            ended.append(ReservationEnded(job=job_id, why="expired"))
-        elif world.jobs[job_id].phase is not Phase.WAITING:
-            ended.append(ReservationEnded(job=job_id, why="not-waiting"))
-    return ended
+class _View:
+    """One pool as this step sees it."""
+
+    def __init__(self, world: World, policy: Policy, pool: PoolId, now_ms: int) -> None:
+        self.room = Room(world, pool, now_ms)
+        self.occupancy = occupancy(world, policy, pool, now_ms)
+        self.planner = Planner(self.occupancy)
+        # Not the rank's numbers and the grants since: a grant's window may be among the promised already.
+        self.scales = Scales(standings(world, pool, now_ms))
+        meter = world.fleet.schedulable.get(pool)
+        self.schedulable_gpus = meter.value if meter else 0
 
 
-def _plan(world: World, room: Room, evictable: Evictable, claim: Claim) -> Plan | None:
-    """The claim's plan as things stand now; None when it no longer waits, needs none, or cannot."""
-    job = world.jobs[claim.job]
-    if job.phase is not Phase.WAITING or job.id in world.reservations:
-        return None
-    shape = Shape(job.request.hosts, job.request.gpus_per_host)
-    if room.find(shape, job.id) is not None:
-        return None
-    return evictable.plan(room, shape)
+class _Step:
+    """One closing of a cycle."""
 
+    def __init__(self, world: World, policy: Policy, now_ms: int) -> None:
+        self._world = world
+        self._policy = policy
+        self._now_ms = now_ms
+        self._views: dict[PoolId, _View] = {}
+        self._waits: dict[str, None] = {}
+        self._promised_gpus: dict[PoolId, int] = {}
+        self._over: set[JobId] = set()
+        self._evictions_left = MAX_VICTIMS
+        self.events: list[Event] = []
 
-def _carry_out(policy: Policy, claim: Claim, plan: Plan) -> list[Event]:
-    """Evictions in victim order, then the reservation: last grace + stop margin + slack."""
-    longest_grace_ms = max(victim.grace_ms for victim in plan.victims)
-    return [
-        *(
-            EvictionOrdered(
-                attempt=victim.attempt,
-                claim=claim.job,
-                licence=claim.licence,
-                grace_ms=victim.grace_ms,
-                lost_gpu_ms=victim.lost_gpu_ms,
+    def _view(self, pool: PoolId) -> _View:
+        if pool not in self._views:
+            self._views[pool] = _View(self._world, self._policy, pool, self._now_ms)
+        return self._views[pool]
+
+    def end_stale_reservations(self) -> None:
+        """Reservations that ran out, or whose job no longer waits."""
+        for name, reservation in self._world.reservations.items():
+            if self._now_ms >= reservation.expires_ms:
+                self.events.append(ReservationEnded(job=name, why="expired"))
+            elif self._world.jobs[name].phase is not Phase.WAITING:
+                self.events.append(ReservationEnded(job=name, why="not-waiting"))
+
+    def keep_promises(self) -> None:
+        """End by name what an event voided; tell those to leave whose time has come."""
+        for name, promise in self._world.promises.items():
+            over = why_over(self._world, promise, self._now_ms)
+            if over is not None:
+                self._over.add(name)
+                self.events.append(PromiseEnded(job=name, why=over[0], cause=over[1]))
+                continue
+            view = self._view(promise.pool)
+            self._promised_gpus[promise.pool] = self._promised_gpus.get(promise.pool, 0) + sum(
+                view.room.size[host] for host in promise.hosts
             )
-            for victim in plan.victims
-        ),
-        ReservationMade(
-            job=claim.job,
+            self._tell(view, promise)
+
+    def _tell(self, view: _View, promise: Promise) -> None:
+        """Ask those to leave for the promise whose time to be told has come."""
+        shape = view.room.shape(self._world.jobs[promise.job])
+        leaving = leaving_for(view.occupancy, view.room, promise, shape, self._world.closed_ms)
+        ready = [t for at_ms, t in leaving if at_ms <= self._now_ms and (t.is_idle or t.is_past)]
+        # Those for whom the record has no room are told in the next cycle.
+        self._evict(view, ready[: self._evictions_left], promise.job, promise.licence)
+
+    def claim(self, claim: Claim) -> None:
+        """Evict for a claim that may, unless waiting a little loses less (5.5)."""
+        job = self._world.jobs[claim.job]
+        if job.phase is not Phase.WAITING or job.id in self._world.reservations:
+            return
+        view, permit = self._view(claim.pool), self._permit(claim)
+        shape = view.room.shape(job)
+        if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
+            return
+        plan = view.planner.plan(view.room, shape, permit)
+        if plan is None or not is_sooner(self._policy, plan, self._world.promises.get(job.id), self._now_ms):
+            return
+        if self._waits_for(claim, view, shape, permit, plan) or len(plan.victims) > self._evictions_left:
+            return
+        self._evict(view, plan.victims, job.id, claim.licence)
+        for_ms = plan.kept_for_ms(self._policy)
+        self.events.append(ReservationMade(job=job.id, pool=claim.pool, hosts=plan.hosts, for_ms=for_ms))
+        view.room.close(plan.hosts, job.id)
+        if job.id in self._world.promises:
+            self._over.add(job.id)
+            self.events.append(PromiseEnded(job=job.id, why=PromiseEnd.EARLIER))
+        else:
+            view.scales.charge(job.budget, permit.window_gpu_ms)
+
+    def promise(self, claim: Claim) -> None:
+        """Promise hosts to a blocked claim, or promise earlier ones (6.2, 6.4)."""
+        job = self._world.jobs[claim.job]
+        if job.phase is not Phase.WAITING or job.id in self._world.reservations or job.id in self._over:
+            return
+        view = self._view(claim.pool)
+        shape = view.room.shape(job)
+        if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
+            return
+        permit = self._permit(claim)
+        proof = soonest(view.occupancy, view.room, shape, permit, job.id, is_promise=True)
+        present = self._world.promises.get(job.id)
+        if proof is None or proof.start_ms <= self._now_ms:
+            return
+        if present is not None:
+            if proof.start_ms > present.start_ms - self._policy.promise_gain_ms:
+                return
+            self.events.append(PromiseEnded(job=job.id, why=PromiseEnd.EARLIER))
+        elif not self._has_room_for(claim.pool, view, proof.hosts):
+            return
+        else:
+            view.scales.charge(job.budget, permit.window_gpu_ms)
+        view.room.close(proof.hosts, job.id)
+        made = PromiseMade(
+            job=job.id,
             pool=claim.pool,
-            hosts=plan.hosts,
-            for_ms=longest_grace_ms + policy.stop_margin_ms + policy.reservation_slack_ms,
-        ),
-    ]
+            hosts=proof.hosts,
+            start_in_ms=proof.start_ms - self._now_ms,
+            latest_in_ms=proof.latest_ms - self._now_ms,
+            grace_ms=proof.grace_ms,
+            licence=claim.licence,
+        )
+        self.events.append(made)
+        # Where everybody may go by now, this is the instant to say so: the next cycle would be too late.
+        self._tell(view, promise_of(made, self._world.cycle.address, self._now_ms, self._policy.stop_margin_ms))
+
+    def end_reasons(self) -> None:
+        """Claims that wait for a checkpoint or a window, and those that no longer do (5.5, 9.3)."""
+        for key, reason in self._world.reasons_of("preemption").items():
+            if key not in self._waits:
+                self.events.append(ReasonEnded(subject=key, code=reason.code))
+
+    def _waits_for(self, claim: Claim, view: _View, shape: Shape, permit: Permit, plan: Plan) -> bool:
+        """Whether the claim waits, and says so. A wait once begun is not made longer: patience is had once."""
+        since = self._world.reason("preemption", claim.key)
+        patience_ms = self._policy.patience_ms
+        if since is not None:
+            patience_ms = min(patience_ms, since.evidence.for_ms) - (self._now_ms - since.since_ms)
+        wait = worth_waiting(view.occupancy, view.room, shape, permit, plan, patience_ms)
+        if wait is None:
+            return False
+        view.room.close(wait.hosts, claim.job)  # no worse claim gets ahead of it there (4.2)
+        self._waits[claim.key] = None
+        if since is None:
+            evidence = Evidence(pool=claim.pool, needed_gpus=shape.gpus, for_ms=wait.until_ms - self._now_ms)
+            self.events.append(ReasonBegan(subject=claim.key, code=wait.reason, evidence=evidence))
+        return True
+
+    def _has_room_for(self, pool: PoolId, view: _View, hosts: tuple[str, ...]) -> bool:
+        """Whether a further promise keeps to its part of the pool; one host always does."""
+        gpus = sum(view.room.size[host] for host in hosts)
+        limit = view.schedulable_gpus * self._policy.promise_permille // 1000
+        total = self._promised_gpus.get(pool, 0) + gpus
+        if total > limit and not (len(hosts) == 1 and total == gpus):
+            return False
+        self._promised_gpus[pool] = total
+        return True
+
+    def _permit(self, claim: Claim) -> Permit:
+        job = self._world.jobs[claim.job]
+        promise = self._world.promises.get(job.id)
+        is_counted = promise is not None and promise.pool == claim.pool
+        return Permit(
+            self._view(claim.pool).scales,
+            job.budget,
+            claim.licence,
+            window_gpu_ms=0 if is_counted else job.gpus * job.request.min_runtime_ms,
+            margin_permille=self._policy.margin_permille,
+        )
+
+    def _evict(self, view: _View, victims: list[Tenant] | tuple[Tenant, ...], claim: JobId, licence: Licence) -> None:
+        for tenant in victims:
+            self.events.append(
+                EvictionOrdered(
+                    attempt=tenant.attempt,
+                    claim=claim,
+                    licence=licence,
+                    grace_ms=tenant.grace_ms,
+                    lost_gpu_ms=tenant.lost_gpu_ms,
+                )
+            )
+        self._evictions_left -= len(victims)
+        view.occupancy.spend({tenant.attempt for tenant in victims})

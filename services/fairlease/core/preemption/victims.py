@@ -1,123 +1,185 @@
-"""One claim, one verified plan: the attempts whose leaving makes room for a whole gang.
+"""One claim, one verified plan: the attempts whose leaving makes room for a whole gang (5.1-5.5).
 
-First cut: idle work only, which every claim above idle may evict (3.5-3.7). On each host the idle
-attempts that free the most for the least are taken, then the set over all chosen hosts is trimmed:
-a victim whose GPUs turn out not to be needed stays. Placement closes hosts with the same function.
+The slow model: try every set of evictable attempts in order of loss, take the first whose leaving
+frees hosts of the right shape. This one finds, on each host, the cheapest set that frees enough (exact,
+by a table over what is still missing), compares hosts, and then trims the union: a victim whose GPUs turn
+out not to be needed stays. Attempts that are stopping already are no victims, and no room yet.
 """
+
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from fairlease.core.job import Attempt, Job
-from fairlease.core.placement.fit import Room, Shape
-from fairlease.core.world import World
-from fairlease_schemas.ids import AttemptId, HostId, JobId, PoolId
+from fairlease.core.placement.blocks import groups, together
+from fairlease.core.placement.fit import Lack, Room, is_short
+from fairlease.core.placement.shape import Shape
+from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, tenant_order
+from fairlease_schemas.ids import AttemptId, HostId
+from fairlease_schemas.policy import Policy
 
-
-class Victim(msgspec.Struct, frozen=True):
-    """An attempt that would be evicted, and what that loses (since its grant: nothing is saved yet)."""
-
-    attempt: AttemptId
-    job: JobId
-    lost_gpu_ms: int
-    grace_ms: int
+Cost = tuple[int, int, int, tuple[AttemptId, ...]]
+"""Of a set of victims: GPU-time lost, how many jobs, how many of them budgeted, their ids: rule 5.4."""
 
 
 class Plan(msgspec.Struct, frozen=True):
     """The hosts the gang would get once the victims are gone; victims in the order they are asked."""
 
     hosts: tuple[HostId, ...]
-    victims: tuple[Victim, ...]
+    victims: tuple[Tenant, ...]
+
+    @property
+    def lost_gpu_ms(self) -> int:
+        return sum(victim.lost_gpu_ms for victim in self.victims)
+
+    def kept_for_ms(self, policy: Policy) -> int:
+        """How long the hosts are kept for the claim at most: the longest grace, stop margin and slack (5.6)."""
+        longest_ms = max(victim.grace_ms for victim in self.victims)
+        return longest_ms + policy.stop_margin_ms + policy.reservation_slack_ms
 
 
-def victim_order(victim: Victim) -> tuple[int, AttemptId]:
-    """Who is asked to leave first.
+MAX_VICTIMS = 400
+"""Of one plan, and of all evictions of one record (log.md L2). Who needs more waits for a promise or for room."""
 
-    1. the least GPU-time lost, so that the eviction is cheap;
-    2. the attempt id, so that the order is the same everywhere.
-    """
-    return (victim.lost_gpu_ms, victim.attempt)
+NOTHING: Cost = (0, 0, 0, ())
 
 
-class Evictable:
-    """The idle attempts of a pool that may be asked to leave, by host; made once for a step.
+class Planner:
+    """Plans of one step over one pool. A shape that had no plan under a licence has none later in the step."""
 
-    Room only shrinks while a step goes on, so a shape that had no plan has none later in the step.
-    """
+    def __init__(self, occupancy: Occupancy) -> None:
+        self.occupancy = occupancy
+        self._hopeless: set[tuple[Shape, tuple[bool, ...]]] = set()
 
-    def __init__(self, world: World, pool: PoolId, now_ms: int) -> None:
-        self._on: dict[HostId, list[Victim]] = {}
-        self._gpus: dict[tuple[AttemptId, HostId], int] = {}
-        self._hopeless: set[Shape] = set()
-        for name in world.live.values():
-            job = world.jobs[name]
-            attempt = job.live
-            if attempt is None or attempt.pool != pool or not _may_be_asked(job, attempt):
-                continue
-            victim = Victim(attempt.id, job.id, attempt.held_gpu_ms(now_ms), job.request.grace_ms)
-            for part in attempt.parts:
-                self._on.setdefault(part.host, []).append(victim)
-                self._gpus[attempt.id, part.host] = len(part.gpus)
-        for victims in self._on.values():
-            victims.sort(key=victim_order)
-
-    def spend(self, plan: Plan) -> None:
-        """The plan's victims are spoken for: nobody is asked twice."""
-        gone = {victim.attempt for victim in plan.victims}
-        self._on = {host: [v for v in victims if v.attempt not in gone] for host, victims in self._on.items()}
-
-    def plan(self, room: Room, shape: Shape) -> Plan | None:
-        """The cheapest trimmed set of idle attempts whose leaving places the gang, or None.
-
-        Hosts are compared by what must be lost there, then by how many are asked, then by id; a
-        gang is kept within one block when one suffices.
-        """
-        if not self._on or shape in self._hopeless:
+    def plan(self, room: Room, shape: Shape, permit: Permit) -> Plan | None:
+        """The cheapest trimmed plan that evicts now, or None."""
+        key = (shape, permit.signature(self.occupancy.leaves))
+        if key in self._hopeless:
             return None
-        costs: dict[HostId, list[Victim]] = {}
-        for host in room.free:
-            if room.is_open(host) and (shape.hosts == 1 or room.size[host] == shape.gpus_per_host):
-                asked = self._cheapest_on(room, host, shape.gpus_per_host)
-                if asked is not None:
-                    costs[host] = asked
-        plan = self._cheapest(room, shape, costs) if len(costs) >= shape.hosts else None
+        plan = plan_now(self.occupancy, room, shape, permit)
         if plan is None:
-            self._hopeless.add(shape)
+            self._hopeless.add(key)
         return plan
 
-    def _cheapest(self, room: Room, shape: Shape, costs: dict[HostId, list[Victim]]) -> Plan | None:
-        by_cost = sorted(costs, key=lambda h: (sum(v.lost_gpu_ms for v in costs[h]), len(costs[h]), h))
-        if shape.hosts > 1:
-            by_cost = room.by_block(by_cost, shape.hosts)
-        hosts = tuple(sorted(by_cost[: shape.hosts]))
-        victims = {v.attempt: v for host in hosts for v in costs[host]}
-        trimmed = self._trim(room, shape, hosts, victims)
-        return Plan(hosts, tuple(sorted(trimmed, key=victim_order))) if trimmed else None
 
-    def _cheapest_on(self, room: Room, host: HostId, gpus: int) -> list[Victim] | None:
-        """The fewest cheap idle attempts whose leaving frees `gpus` on the host; None when that cannot be."""
-        free = len(room.free[host])
-        chosen: list[Victim] = []
-        for victim in self._on.get(host, ()):
-            if free >= gpus:
-                break
-            chosen.append(victim)
-            free += self._gpus[victim.attempt, host]
-        return chosen if free >= gpus else None
-
-    def _trim(
-        self, room: Room, shape: Shape, hosts: tuple[HostId, ...], victims: dict[AttemptId, Victim]
-    ) -> list[Victim]:
-        """The victims without those that are not needed: the dearest are spared first."""
-        freed = {h: len(room.free[h]) + sum(self._gpus.get((v, h), 0) for v in victims) for h in hosts}
-        kept = dict(victims)
-        for victim in sorted(victims.values(), key=victim_order, reverse=True):
-            less = {h: freed[h] - self._gpus.get((victim.attempt, h), 0) for h in hosts}
-            if all(gpus >= shape.gpus_per_host for gpus in less.values()):
-                del kept[victim.attempt]
-                freed = less
-        return list(kept.values())
+def plan_now(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit) -> Plan | None:
+    """The cheapest trimmed plan among those the claim may ask to leave now (5.1); None when it is too large too."""
+    plan = plan_with(occupancy, room, shape, lambda tenant: is_evictable(permit, tenant))
+    return plan if plan is not None and len(plan.victims) <= MAX_VICTIMS else None
 
 
-def _may_be_asked(job: Job, attempt: Attempt) -> bool:
-    """Whether it is idle work that nobody has asked to leave yet."""
-    return job.is_idle_work and attempt.ending is None and not attempt.is_stillborn
+def plan_with(occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callable[[Tenant], bool]) -> Plan | None:
+    """The cheapest trimmed plan among tenants that `may_leave`; None when the gang cannot be placed so.
+
+    Hosts are compared by their cheapest set (5.4), then by id; a gang stays within one topology block
+    where one suffices: the one that loses least, then the smallest.
+    """
+    found: dict[HostId, tuple[Cost, tuple[Tenant, ...]]] = {}
+    best: Cost | None = None
+    for host in room.free:
+        if not room.is_open(host) or not shape.suits(host, room.size[host]):
+            continue
+        bound = best[0] if best is not None and shape.hosts == 1 else None
+        chosen = cheapest_on(room, occupancy.on.get(host, ()), host, room.lack(host, shape), may_leave, bound)
+        if chosen is not None:
+            found[host] = chosen
+            best = min(best, chosen[0]) if best is not None else chosen[0]
+    if len(found) < shape.hosts:
+        return None
+    hosts = _cheapest_hosts(room, shape, found)
+    if hosts is None:
+        return None
+    victims = {t.attempt: t for host in hosts for t in found[host][1]}
+    kept = trim(room, shape, hosts, victims)
+    return Plan(tuple(sorted(hosts)), tuple(sorted(kept, key=tenant_order))) if kept else None
+
+
+def _cheapest_hosts(
+    room: Room, shape: Shape, found: dict[HostId, tuple[Cost, tuple[Tenant, ...]]]
+) -> list[HostId] | None:
+    """The hosts for the gang, by what all their victims lose together; None when no block has enough as it must.
+
+    Within a block the cheapest hosts, twice: by what each would lose alone, and by its part of it, because
+    a gang that leaves frees all its hosts for one loss. The better of both is not always the best of all.
+    """
+    by_cost = sorted(found, key=lambda h: (found[h][0], h))
+    if shape.hosts == 1:
+        return by_cost[:1]
+    options: list[tuple[tuple[int, ...], int, tuple[AttemptId, ...], list[HostId]]] = []
+    for name, members in groups(by_cost, room.block, 1).items():
+        if len(members) >= shape.hosts and (name or not shape.is_same_block):
+            for hosts in (members, sorted(members, key=lambda h: _shared_cost(h, found[h][1]))):
+                chosen = hosts[: shape.hosts]
+                *cost, ids = _cost({t.attempt: t for h in chosen for t in found[h][1]})
+                options.append((tuple(cost), len(members), ids, chosen))
+    if options:
+        return min(options)[-1]
+    return together(by_cost, shape.hosts, room.block, is_same_block=shape.is_same_block)
+
+
+def _shared_cost(host: HostId, victims: tuple[Tenant, ...]) -> tuple[int, HostId]:
+    """What the victims lose, each counted by the part of it that stands on this host."""
+    return sum(t.lost_gpu_ms * t.gpus_on[host] // t.gpus for t in victims), host
+
+
+def _cost(victims: dict[AttemptId, Tenant]) -> Cost:
+    lost = sum(t.lost_gpu_ms for t in victims.values())
+    return lost, len(victims), sum(not t.is_idle for t in victims.values()), tuple(sorted(victims))
+
+
+def trim(room: Room, shape: Shape, hosts: Iterable[HostId], victims: dict[AttemptId, Tenant]) -> list[Tenant]:
+    """The victims without those that are not needed: the dearest are spared first.
+
+    On one host the cheapest set has nobody to spare; a gang's hosts are whole, so that GPUs say everything.
+    """
+    if shape.hosts == 1:
+        return list(victims.values())
+    freed = {h: len(room.free[h]) + sum(t.gpus_on.get(h, 0) for t in victims.values()) for h in hosts}
+    kept = dict(victims)
+    for tenant in sorted(victims.values(), key=tenant_order, reverse=True):
+        less = {h: gpus - tenant.gpus_on.get(h, 0) for h, gpus in freed.items()}
+        if all(gpus >= shape.gpus_per_host for gpus in less.values()):
+            del kept[tenant.attempt]
+            freed = less
+    return list(kept.values())
+
+
+def cheapest_on(
+    room: Room,
+    tenants: Iterable[Tenant],
+    host: HostId,
+    lack: Lack,
+    may_leave: Callable[[Tenant], bool],
+    bound_gpu_ms: int | None = None,
+) -> tuple[Cost, tuple[Tenant, ...]] | None:
+    """The cheapest set whose leaving ends the lack on one host, exactly; None when no set does.
+
+    None too when every set loses more than `bound_gpu_ms`. A table by what is still missing, for GPUs at most
+    17 rows, each with the cheapest set so far; tenants come in the order of their ids, so a set's ids stay sorted.
+    """
+    if not is_short(lack):
+        return NOTHING, ()
+    able = sorted((t for t in tenants if may_leave(t)), key=lambda t: t.attempt)
+    gpus = sum(t.gpus_on[host] for t in able)
+    if gpus < lack[0]:
+        return None
+    if bound_gpu_ms is not None and min((t.lost_gpu_ms for t in able), default=0) > bound_gpu_ms:
+        return None
+    if gpus == lack[0] and len(lack) == 1:
+        return _cost({t.attempt: t for t in able}), tuple(able)
+    table: dict[Lack, Cost] = {tuple(max(0, missing) for missing in lack): NOTHING}
+    for tenant in able:
+        held, lost, budgeted = tenant.gpus_on[host], tenant.lost_gpu_ms, not tenant.is_idle
+        for missing, before in list(table.items()):
+            if not any(missing):
+                continue
+            left = room.eased(missing, host, held, tenant.sizes)
+            with_it = (before[0] + lost, before[1] + 1, before[2] + budgeted, (*before[3], tenant.attempt))
+            present = table.get(left)
+            if present is None or with_it < present:
+                table[left] = with_it
+    cost = next((cost for missing, cost in table.items() if not any(missing)), None)
+    if cost is None:
+        return None
+    names = set(cost[3])
+    return cost, tuple(t for t in able if t.attempt in names)

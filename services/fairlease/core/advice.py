@@ -1,0 +1,75 @@
+"""Advice for contracts that look mis-sized (decisions.md 1.18): never a reason to refuse.
+
+A window that covers the whole timeout gives up nothing for its protection. A window larger than its
+budget's entitlement over the lookback, less the margin of 5.2, can never evict budgeted work: with it the
+budget would stand above its share from the first minute. It runs only where room is free by itself.
+"""
+
+from fairlease.core.budget import Tree
+from fairlease.core.fairshare.standing import standings
+from fairlease.core.world import World
+from fairlease_schemas.ids import BudgetId, PoolId
+from fairlease_schemas.job import Advice, Request
+from fairlease_schemas.policy import Policy
+from fairlease_schemas.units import MINUTE_MS, format_length
+
+
+def advise(world: World, policy: Policy, budget: BudgetId, request: Request, now_ms: int) -> tuple[Advice, ...]:
+    """What the submitter could do better, given a request that is taken."""
+    if request.min_runtime_ms == 0 or request.lane:
+        return ()
+    found = [_oversized(world, policy, budget, request, now_ms), _whole(request)]
+    return tuple(advice for advice in found if advice is not None)
+
+
+def _whole(request: Request) -> Advice | None:
+    """A resumable job that is protected for all its time asks for more than it needs."""
+    if not request.is_resumable or request.min_runtime_ms < request.timeout_ms:
+        return None
+    text = (
+        f"the window of {format_length(request.min_runtime_ms)} covers the whole timeout; "
+        "a shorter window fits more places and starts sooner"
+    )
+    return Advice(field="spec.min_runtime", rule="1.18", text=text)
+
+
+def _oversized(world: World, policy: Policy, budget: BudgetId, request: Request, now_ms: int) -> Advice | None:
+    """A window that no accepted pool's entitlement could carry, with the longest that could evict, in whole minutes."""
+    gpus = request.hosts * request.gpus_per_host
+    whole_gpu_ms = gpus * request.min_runtime_ms * 1000
+    less = 1000 - policy.margin_permille
+    if any(whole_gpu_ms <= less * _floor_gpu_ms(world, policy, pool, budget) for pool in request.pools):
+        return None  # the entitlement is never below its floor: most windows need no more arithmetic
+    entitled_gpu_ms = max((_entitled_gpu_ms(world, pool, budget, now_ms) for pool in request.pools), default=0)
+    if whole_gpu_ms <= less * entitled_gpu_ms:
+        return None
+    longest_ms = max(0, less * entitled_gpu_ms // (1000 * gpus) // MINUTE_MS * MINUTE_MS)
+    bound_ms = next((b.shortest_ms for b in policy.window_bounds if gpus <= b.up_to_gpus), 0)
+    way_out = f"the longest window that could evict is {format_length(longest_ms)}"
+    if longest_ms < max(1, bound_ms):
+        way_out = "no window of that many GPUs could evict"
+    text = (
+        f"{gpus} GPUs for {format_length(request.min_runtime_ms)} are more than budget {budget} is entitled to in "
+        f"{format_length(policy.lookback_ms)} less the margin, so it starts only where room is free; {way_out}"
+    )
+    field = "spec.min_runtime" if request.is_resumable else "spec.timeout"
+    return Advice(field=field, rule="1.18", text=text)
+
+
+def _floor_gpu_ms(world: World, policy: Policy, pool: PoolId, budget: BudgetId) -> int:
+    """The least that the budget counts as entitled to (2.3): its present share of the present capacity."""
+    meter = world.fleet.schedulable.get(pool)
+    return leaf_part(world.tree, budget, (meter.value if meter else 0) * policy.entitlement_floor_ms)
+
+
+def _entitled_gpu_ms(world: World, pool: PoolId, budget: BudgetId, now_ms: int) -> int:
+    return next((node.entitled_gpu_ms for node in standings(world, pool, now_ms) if node.budget == budget), 0)
+
+
+def leaf_part(tree: Tree, budget: BudgetId, amount: int) -> int:
+    """The budget's part of an amount divided down the tree: what `split_all` gives it, along its path alone."""
+    parent = ""
+    for node in reversed(tree.path(budget)):
+        amount = tree.split(parent, amount)[node]
+        parent = node
+    return amount

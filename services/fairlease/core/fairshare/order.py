@@ -1,0 +1,41 @@
+"""The order inside a leaf (3.2): `fifo` by first submission, `least-attained`, or `smallest`.
+
+A preempted job keeps its first submission's place in all three; the other two only put something
+before it: the GPU-time the job has held so far, or its GPUs x window. Ties go by submission.
+"""
+
+from typing import Any
+
+from fairlease.core.job import Job
+from fairlease.core.world import World
+from fairlease_schemas.ids import JobId
+
+Place = Any
+"""What sorts: an address, or a number and an address; one kind within a leaf."""
+
+
+def members_in_order(world: World, key: str, now_ms: int) -> list[tuple[Place, JobId]]:
+    """The jobs of a class that wait now, in the order of their leaf."""
+    waiting = world.line.classes.get(key)
+    if waiting is None:
+        return []
+    node = world.tree.nodes.get(waiting.sample.budget)
+    order = node.order if node is not None and not waiting.sample.is_idle_work else "fifo"
+    if order == "least-attained":
+        jobs = world.jobs
+        return sorted(((attained_gpu_ms(jobs[name], now_ms), admitted), name) for admitted, name in waiting.members)
+    if order == "smallest":
+        size = waiting.sample.gpus * waiting.sample.request.min_runtime_ms
+        return [((size, admitted), name) for admitted, name in waiting.members]
+    return waiting.members
+
+
+def members_by_submission(world: World, key: str) -> list[tuple[Place, JobId]]:
+    """The jobs of a class that wait now, first submission first; not to be written to."""
+    waiting = world.line.classes.get(key)
+    return waiting.members if waiting is not None else []
+
+
+def attained_gpu_ms(job: Job, now_ms: int) -> int:
+    """GPU-time that the job's attempts have held so far."""
+    return sum(attempt.held_gpu_ms(now_ms) for attempt in job.attempts)

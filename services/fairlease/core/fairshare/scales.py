@@ -1,0 +1,106 @@
+"""The scales: every node's standing in one pool while a step decides, and how two sides compare.
+
+Made from the numbers that the rank recorded. A grant, an eviction or a promise made in the same cycle
+charges the claimant's path with its whole window at once, so that the next comparison sees it.
+"""
+
+from collections.abc import Iterable
+from functools import cmp_to_key
+
+from fairlease_schemas.cycle import NodeStanding
+from fairlease_schemas.ids import BudgetId
+
+
+class Node:
+    """One budget node: entitled and spent (used + promised) GPU-milliseconds within the lookback."""
+
+    __slots__ = ("candidates", "children", "entitled", "name", "parent", "spent", "weight")
+
+    def __init__(self, standing: NodeStanding) -> None:
+        self.name = standing.budget
+        self.parent = standing.parent
+        self.weight = standing.weight
+        self.entitled = standing.entitled_gpu_ms
+        self.spent = standing.used_gpu_ms + standing.promised_gpu_ms
+        self.children: list[Node] = []
+        self.candidates = 0
+
+    @property
+    def is_under(self) -> bool:
+        """Whether its standing is below 1."""
+        return self.spent < self.entitled
+
+    @property
+    def permille(self) -> int:
+        """Its standing for people, rounded down; 0 where nothing is entitled."""
+        return self.spent * 1000 // self.entitled if self.entitled else 0
+
+
+def compare_standing(a: Node, b: Node) -> int:
+    """Negative when `a` goes first.
+
+    1. nodes entitled to something before nodes entitled to nothing;
+    2. the smaller spent/entitled, by cross-multiplication;
+    3. the heavier weight;
+    4. the id.
+    """
+    if (a.entitled == 0) != (b.entitled == 0):
+        return 1 if a.entitled == 0 else -1
+    left, right = a.spent * b.entitled, b.spent * a.entitled
+    if left != right:
+        return -1 if left < right else 1
+    if a.weight != b.weight:
+        return -1 if a.weight > b.weight else 1
+    return -1 if a.name < b.name else 1
+
+
+BY_STANDING = cmp_to_key(compare_standing)
+
+
+class Scales:
+    """All nodes of the tree in one pool."""
+
+    def __init__(self, standings: Iterable[NodeStanding]) -> None:
+        self.nodes = {standing.budget: Node(standing) for standing in standings}
+        self.roots: list[Node] = []
+        for node in self.nodes.values():
+            above = self.nodes.get(node.parent)
+            (above.children if above else self.roots).append(node)
+
+    def path(self, name: BudgetId) -> list[Node]:
+        """The node, its parent, and so on; empty for a node the rank did not know."""
+        path = []
+        node = self.nodes.get(name)
+        while node is not None:
+            path.append(node)
+            node = self.nodes.get(node.parent)
+        return path
+
+    def charge(self, leaf: BudgetId, gpu_ms: int) -> None:
+        """The leaf's whole path has spent so much more."""
+        for node in self.path(leaf):
+            node.spent += gpu_ms
+
+    def sides(self, claimant: BudgetId, victim: BudgetId) -> tuple[Node, Node] | None:
+        """The children of the lowest common ancestor towards each: X and Y of rule 5.2. None for one leaf."""
+        ours, theirs = self.path(claimant), self.path(victim)
+        if not ours or not theirs or claimant == victim:
+            return None
+        while len(ours) > 1 and len(theirs) > 1 and ours[-1] is theirs[-1]:
+            ours.pop()
+            theirs.pop()
+        return (ours[-1], theirs[-1]) if ours[-1] is not theirs[-1] else None
+
+
+def outweighs(ours: Node, theirs: Node, window_gpu_ms: int, margin_permille: int) -> bool:
+    """Rule 5.2: (X.spent + the new window)/E(X) + margin < Y.spent/E(Y), all in integers.
+
+    A side entitled to nothing outweighs nobody; one that holds something and is entitled to nothing
+    is outweighed by anybody who is.
+    """
+    if ours.entitled == 0:
+        return False
+    if theirs.entitled == 0:
+        return True
+    left = (1000 * (ours.spent + window_gpu_ms) + margin_permille * ours.entitled) * theirs.entitled
+    return left < 1000 * theirs.spent * ours.entitled

@@ -1,0 +1,73 @@
+"""What a policy may say: every number within what a cell can be run by (decisions.md 10.1).
+
+A number that a record or a snapshot could not hold would stop services, so bounds are told here, when a
+policy is asked for. All problems are found, not the first.
+"""
+
+from collections.abc import Iterator
+
+from fairlease_schemas.job import Problem
+from fairlease_schemas.policy import Policy, WindowBound
+
+RANKER = "budget-window"
+MAX_NUMBER = 10**12
+MAX_WINDOW_BOUNDS = 64
+AT_LEAST_ONE = ("lookback_ms", "rank_period_ms", "step_limit_ms", "max_grants_per_cycle", "max_classes_per_pool")
+AT_MOST = {"max_grants_per_cycle": 500, "max_classes_per_pool": 256}
+"""What one record can hold (log.md L2)."""
+
+
+def policy_problems(policy: Policy) -> tuple[Problem, ...]:
+    """Every problem of a policy: the ranker, then the numbers in the order of the fields, then the windows' bounds."""
+    return (*_ranker(policy), *_numbers(policy), *_window_bounds(policy.window_bounds))
+
+
+def _ranker(policy: Policy) -> Iterator[Problem]:
+    if policy.ranker != RANKER:
+        way_out = f"write {RANKER}, or leave it out"
+        yield Problem(field="policy.ranker", rule="3.9", value=policy.ranker[:80], limit=RANKER, way_out=way_out)
+
+
+def _numbers(policy: Policy) -> Iterator[Problem]:
+    for name in policy.__struct_fields__:
+        value = getattr(policy, name)
+        if not isinstance(value, int):
+            continue
+        least, most = int(name in AT_LEAST_ONE), AT_MOST.get(name, MAX_NUMBER)
+        if not least <= value <= most:
+            yield Problem(
+                field=f"policy.{name}",
+                rule="L2" if name in AT_MOST else "10.1",
+                value=str(value)[:30],
+                limit=f"{least}-{most}",
+                way_out="what is left over is the next cycle's" if value > most and name in AT_MOST else _INTEGER,
+            )
+
+
+def _window_bounds(bounds: tuple[WindowBound, ...]) -> Iterator[Problem]:
+    """Rule 1.4: gangs by rising size, each with a shortest and a longest window."""
+    if not 1 <= len(bounds) <= MAX_WINDOW_BOUNDS:
+        yield Problem(
+            field="policy.window_bounds",
+            rule="1.4",
+            value=f"{len(bounds)} bounds",
+            limit=f"1-{MAX_WINDOW_BOUNDS} bounds",
+            way_out="write one for each size of gang that has windows of its own, or leave them out",
+        )
+        return
+    before = 0
+    for place, bound in enumerate(bounds):
+        path = f"policy.window_bounds.{place}"
+        fields = (
+            ("up_to_gpus", bound.up_to_gpus, before + 1, MAX_NUMBER, "let the sizes rise from bound to bound"),
+            ("shortest_ms", bound.shortest_ms, 0, MAX_NUMBER, _INTEGER),
+            ("longest_ms", bound.longest_ms, max(0, bound.shortest_ms), MAX_NUMBER, "write the shortest or more"),
+        )
+        for name, value, least, most, way_out in fields:
+            if not least <= value <= most:
+                limit = f"{least}-{most}" if least <= most else f"0-{most}"
+                yield Problem(field=f"{path}.{name}", rule="1.4", value=str(value)[:30], limit=limit, way_out=way_out)
+        before = max(before, bound.up_to_gpus)
+
+
+_INTEGER = "write an integer within the limit"

@@ -1,0 +1,64 @@
+"""What a claim may evict, by the reason that ranked it (decisions.md 3.5-3.8).
+
+Idle work yields to every claim above it. Budgeted work that is past its window yields to a claim
+whose side stands below 1 and would, with the new window, still stand more than the margin below the
+victim's side (5.2). A debug claim needs no margin, and may also ask its own leaf's work to leave,
+but never other work of the lane.
+"""
+
+from fairlease.core.fairshare.scales import Node, Scales, outweighs
+from fairlease_schemas.cycle import Licence
+from fairlease_schemas.ids import BudgetId
+
+
+class Permit:
+    """One claim's licence over budgeted work, asked by the victim's leaf.
+
+    The answers are kept: they depend on leaves, not on attempts. `window_gpu_ms` is the claim's new
+    promise, GPUs x window.
+    """
+
+    def __init__(
+        self, scales: Scales, leaf: BudgetId, licence: Licence, *, window_gpu_ms: int, margin_permille: int
+    ) -> None:
+        self._scales = scales
+        self.leaf = leaf
+        self.licence = licence
+        self.window_gpu_ms = window_gpu_ms
+        self._margin_permille = 0 if licence is Licence.DEBUG else margin_permille
+        self._known: dict[BudgetId, bool] = {}
+        self._signature: tuple[bool, ...] | None = None
+
+    @property
+    def may_evict_idle(self) -> bool:
+        return self.licence is not Licence.IDLE
+
+    def over(self, victim: BudgetId) -> bool:
+        """Whether past-window work of that leaf may be asked to leave."""
+        found = self._known.get(victim)
+        if found is None:
+            found = self._known[victim] = self._decide(victim)
+        return found
+
+    def signature(self, leaves: tuple[BudgetId, ...]) -> tuple[bool, ...]:
+        """The licence as a value, over these leaves: claims with equal ones may evict the same work."""
+        if self._signature is None:
+            over = self.over
+            self._signature = (self.may_evict_idle, self.licence is Licence.DEBUG, *[over(leaf) for leaf in leaves])
+        return self._signature
+
+    def comparison(self, victim: BudgetId) -> tuple[Node, Node] | None:
+        """The two sides that rule 5.2 compares; None within one leaf."""
+        return self._scales.sides(self.leaf, victim)
+
+    def _decide(self, victim: BudgetId) -> bool:
+        if self.licence is Licence.IDLE:
+            return False
+        if victim == self.leaf:
+            return self.licence is Licence.DEBUG
+        sides = self._scales.sides(self.leaf, victim)
+        if sides is None:
+            return False
+        ours, theirs = sides
+        is_ranked_below_one = ours.is_under or self.licence is Licence.DEBUG
+        return is_ranked_below_one and outweighs(ours, theirs, self.window_gpu_ms, self._margin_permille)

@@ -1,0 +1,132 @@
+"""The sentences of answers, in English and Chinese, from one table: numbers and names come from records alone.
+
+Each sentence names the fields of the evidence that make its reason and no other; `explain` shows those
+fields and no more. A sentence that needs a field which the record has not is a defect, and a test
+compares the table with the closed list of reasons.
+"""
+
+from typing import Final
+
+from fairlease_schemas.reasons import Reason
+
+Words = dict[str, str]
+
+STATES: Final[dict[str, Words]] = {
+    "waiting": {"en": "{job} waits in budget {budget}", "zh": "{job} 在预算 {budget} 中等待"},
+    "backoff": {"en": "{job} waits after a failure before its next try", "zh": "{job} 失败后等待重试"},
+    "dependent": {"en": "{job} waits for other jobs first", "zh": "{job} 等待其他任务先完成"},
+    "held": {"en": "{job} is held and does not compete", "zh": "{job} 已被挂起,不参与调度"},
+    "granted": {"en": "{job} has its GPUs on {hosts} and is starting", "zh": "{job} 已获得 {hosts} 上的 GPU,正在启动"},
+    "running": {"en": "{job} runs on {hosts}", "zh": "{job} 正在 {hosts} 上运行"},
+    "stopping": {"en": "{job} is stopping on {hosts} ({ending})", "zh": "{job} 正在 {hosts} 上停止({ending})"},
+    "succeeded": {"en": "{job} succeeded", "zh": "{job} 已成功"},
+    "failed": {"en": "{job} failed ({cause})", "zh": "{job} 失败({cause})"},
+    "cancelled": {"en": "{job} was cancelled", "zh": "{job} 已取消"},
+    "timed-out": {"en": "{job} reached its time limit", "zh": "{job} 已超时"},
+}
+
+REASONS: Final[dict[str, Words]] = {
+    Reason.BUDGET_CAP: {
+        "en": "budget {level} may hold {limit_gpus} GPUs of pool {pool} while others wait, and with this job it would "
+        "hold {held_gpus}",
+        "zh": "其他预算等待时,预算 {level} 在 {pool} 池最多占用 {limit_gpus} 块 GPU,加上此任务将占 {held_gpus} 块",
+    },
+    Reason.WINDOW_OVERSHARE: {
+        "en": "with its window budget {level} would stand at {standing_permille} of 1000, and {other} stands at "
+        "{other_permille}: not enough below it to ask its work to leave",
+        "zh": "计入此窗口后预算 {level} 的份额为千分之 {standing_permille},{other} 为千分之 {other_permille}:"
+        "差距不足以请其任务让出",
+    },
+    Reason.CAPACITY: {
+        "en": "it needs {needed_gpus} GPUs in pool {pool}, and {free_gpus} are free",
+        "zh": "需要 {pool} 池中的 {needed_gpus} 块 GPU,空闲 {free_gpus} 块",
+    },
+    Reason.FRAGMENTATION: {
+        "en": "{free_gpus} GPUs are free in pool {pool}, enough for {needed_gpus}, but not in that shape: "
+        "the largest hole is {largest_hole_gpus} GPUs on one host, and {whole_free_hosts} hosts are wholly free",
+        "zh": "{pool} 池空闲 {free_gpus} 块 GPU,足够 {needed_gpus} 块,但形状不符:"
+        "单机最大空闲 {largest_hole_gpus} 块,完全空闲的主机 {whole_free_hosts} 台",
+    },
+    Reason.PROTECTED_WINDOWS: {
+        "en": "the work on the {needed_gpus} GPUs it needs in pool {pool} is inside its windows, for {for_ms} at most",
+        "zh": "{pool} 池中所需的 {needed_gpus} 块 GPU 上的任务仍在保护窗口内,最长 {for_ms}",
+    },
+    Reason.RESERVATION: {
+        "en": "hosts of pool {pool} are kept for {claim}, for {for_ms} at most ({reserved_hosts} in all)",
+        "zh": "{pool} 池的主机保留给 {claim},最长 {for_ms}(共 {reserved_hosts} 台)",
+    },
+    Reason.HOST_MAINTENANCE: {
+        "en": "hosts of pool {pool} with {held_gpus} GPUs take no new work",
+        "zh": "{pool} 池中有 {held_gpus} 块 GPU 的主机不接受新任务",
+    },
+    Reason.HOST_FAULT: {
+        "en": "hosts of pool {pool} with {held_gpus} GPUs are out with a fault",
+        "zh": "{pool} 池中有 {held_gpus} 块 GPU 的主机因故障停用",
+    },
+    Reason.CONSTRAINT_CONFLICT: {
+        "en": "pool {pool} has no {needed_hosts} hosts of that shape any more",
+        "zh": "{pool} 池已没有 {needed_hosts} 台符合形状的主机",
+    },
+    Reason.LANE_FULL: {
+        "en": "the debug lane of pool {pool} holds {held_gpus} of its {limit_gpus} GPUs, or this person has as many "
+        "jobs in it as one may",
+        "zh": "{pool} 池的调试通道已用 {held_gpus}/{limit_gpus} 块 GPU,或该用户的调试任务数已达上限",
+    },
+    Reason.PROTECTED_CAP: {
+        "en": "budget {level} may protect {limit_gpus} GPUs of pool {pool}, and with this job it would protect "
+        "{held_gpus}",
+        "zh": "预算 {level} 在 {pool} 池最多保护 {limit_gpus} 块 GPU,加上此任务将为 {held_gpus} 块",
+    },
+    Reason.SAVING: {
+        "en": "budget {level} saves for {claim}, which was submitted earlier and is too large for what comes free by "
+        "itself",
+        "zh": "预算 {level} 正为更早提交且较大的 {claim} 积攒资源",
+    },
+    Reason.RETRY_BACKOFF: {"en": "the next try comes {for_ms} after the failure", "zh": "失败 {for_ms} 后重试"},
+    Reason.RESUME_REFUSED: {
+        "en": "its checkpoint does not match the contract any more",
+        "zh": "检查点与合约不再匹配",
+    },
+    Reason.THRASH_BRAKE: {
+        "en": "the work on the {needed_gpus} GPUs it needs in pool {pool} was preempted too often and is exempt, for "
+        "{for_ms} at most",
+        "zh": "{pool} 池中所需的 {needed_gpus} 块 GPU 上的任务被抢占过多,暂时豁免,最长 {for_ms}",
+    },
+    Reason.AWAITING_CHECKPOINT: {
+        "en": "in {for_ms} a checkpoint falls due in pool {pool} that makes the eviction for {needed_gpus} GPUs "
+        "cheaper than now",
+        "zh": "{for_ms} 后 {pool} 池有检查点到期,届时为 {needed_gpus} 块 GPU 抢占的损失更小",
+    },
+    Reason.DEPENDENCY: {"en": "it starts after {claim}", "zh": "在 {claim} 之后启动"},
+    Reason.JOB_HELD: {"en": "it is held until somebody releases it", "zh": "已被挂起,等待释放"},
+    Reason.POLICY_CHANGE: {"en": "a change of policy is being carried out", "zh": "策略变更进行中"},
+}
+"""One sentence for each reason of the closed list."""
+
+TAILS: Final[dict[str, Words]] = {
+    "rank": {"en": "it is number {rank} in line", "zh": "排在第 {rank} 位"},
+    "promise": {"en": "it is promised to start within {length}", "zh": "承诺在 {length} 内启动"},
+    "gpus_per_host": {
+        "en": "with {now} GPUs per host instead of {asked}: {start}",
+        "zh": "若每台 {now} 块 GPU(现为 {asked}):{start}",
+    },
+    "hosts": {"en": "with {now} hosts instead of {asked}: {start}", "zh": "若 {now} 台主机(现为 {asked}):{start}"},
+    "min_runtime_ms": {
+        "en": "with a window of {now} instead of {asked}: {start}",
+        "zh": "若窗口为 {now}(现为 {asked}):{start}",
+    },
+    "now": {"en": "now", "zh": "现在即可启动"},
+    "within": {"en": "within {length}", "zh": "{length} 内启动"},
+    "unknown": {"en": "no reason is on record yet: the next cycle gives one", "zh": "尚无原因记录:下一轮调度给出"},
+}
+
+PLANS: Final[dict[str, Words]] = {
+    "now": {"en": "it would start now on {hosts}", "zh": "可立即在 {hosts} 上启动"},
+    "after-evictions": {
+        "en": "it would start within {length} on {hosts}, after {count} attempts left that lose {lost} GPU-minutes",
+        "zh": "{count} 个任务让出(损失 {lost} GPU 分钟)后,{length} 内在 {hosts} 上启动",
+    },
+    "promised": {"en": "it could be promised {hosts} within {length}", "zh": "可承诺 {length} 内获得 {hosts}"},
+    "later": {"en": "no start can be named yet", "zh": "尚不能给出启动时间"},
+    "refused": {"en": "it would be refused", "zh": "将被拒绝"},
+}

@@ -1,0 +1,215 @@
+"""What every eviction keeps in any living cell: windows, licences, sufficiency, and no way round in circles (5)."""
+
+from fairlease.core.world import World
+from fairlease_schemas.cycle import (
+    EvictionOrdered,
+    GangGranted,
+    Licence,
+    PromiseMade,
+    ReservationMade,
+)
+from fairlease_schemas.envelope import Record
+from fairlease_schemas.ids import job_of
+from fairlease_schemas.job import AttemptEnded
+from tests.laws.examine import at_length, examine
+from tests.naive import standing as slow
+from tests.naive.living import Law, Life, Living, Submit, lives, often
+
+
+def evictions(record: Record) -> list[EvictionOrdered]:
+    return [event for event in record.events if isinstance(event, EvictionOrdered)]
+
+
+class NoWindowIsBroken(Law):
+    """Rules 5.1, 5.7, invariant 37: who is told to leave is idle, or past its window and its exemption."""
+
+    def before(self, cell: Living, record: Record) -> None:
+        policy = cell.world.policy
+        for event in evictions(record):
+            found = cell.world.attempt(event.attempt)
+            assert found is not None
+            assert policy is not None
+            job, attempt = found
+            if job.request.min_runtime_ms:
+                until_ms = max(attempt.granted_ms + attempt.window_ms, slow.exempt_until_ms(policy, job))
+                early_ms = until_ms - record.at_ms
+                assert early_ms <= 0, f"{event.attempt} is told to leave {early_ms} ms before its window ends"
+
+
+class EveryVictimIsLicensed(Law):
+    """Rules 3.5-3.8 and 5.2, invariant 38: judged at the basis of the record, by the slow numbers."""
+
+    def __init__(self) -> None:
+        self.history = slow.History()
+        self.promised: dict[str, PromiseMade] = {}
+
+    def after(self, cell: Living, record: Record) -> None:
+        self.history.add(cell.records[-1])
+
+    def before(self, cell: Living, record: Record) -> None:
+        world = cell.world
+        kept = dict(world.promises)
+        numbers: dict[str, dict[str, slow.Number]] = {}
+        for event in evictions(record):
+            claim, found = world.jobs[event.claim], world.attempt(event.attempt)
+            assert found is not None
+            victim, attempt = found
+            assert claim.request.min_runtime_ms, f"{event.claim} is idle work and evicts"
+            assert claim.id != victim.id
+            if victim.request.min_runtime_ms == 0 or event.claim in kept:
+                continue  # idle work needs no comparison; a promise keeps the licence it was made with
+            pool = attempt.pool
+            if pool not in numbers:
+                assert world.policy is not None
+                numbers[pool] = slow.standings(self.history, world, world.policy, pool, record.at_ms)
+            self._judge(world, event, numbers[pool])
+
+    def _judge(self, world: World, event: EvictionOrdered, numbers: dict[str, slow.Number]) -> None:
+        claim, victim = world.jobs[event.claim], world.jobs[job_of(event.attempt)]
+        tree = {name: (node.parent, node.weight) for name, node in world.tree.nodes.items()}
+        is_debug = event.licence is Licence.DEBUG
+        live = victim.live
+        assert live is not None
+        if is_debug:
+            assert live.licence is not Licence.DEBUG, f"{event.claim} evicts {event.attempt} of its own lane"
+        if claim.budget == victim.budget:
+            assert is_debug, f"{event.claim} evicts {event.attempt} of its own leaf"
+            return
+        found = slow.sides(tree, claim.budget, victim.budget)
+        assert found is not None
+        assert world.policy is not None
+        ours, theirs = (numbers[name] for name in found)
+        margin = 0 if is_debug else world.policy.margin_permille
+        window = claim.gpus * claim.request.min_runtime_ms
+        assert is_debug or ours.spent < ours.entitled, f"{found[0]} is at its share and {event.claim} evicts"
+        assert slow.outweighs(ours, theirs, window, margin), f"{event.claim} evicts {event.attempt}: {ours} {theirs}"
+
+
+class EveryPlanSuffices(Law):
+    """Rules 5.1, 5.6, invariants 41, 42: with its victims gone the gang fits; with any one of them left it does not."""
+
+    def before(self, cell: Living, record: Record) -> None:
+        world = cell.world
+        plans = {event.job: event for event in record.events if isinstance(event, ReservationMade)}
+        by_claim: dict[str, list[str]] = {}
+        for event in evictions(record):
+            by_claim.setdefault(event.claim, []).append(event.attempt)
+        for name, plan in plans.items():
+            victims = by_claim.get(name, [])
+            assert victims, f"{name} has hosts kept and asks nobody to leave"
+            self._fits(world, name, plan, victims)
+            for spared in victims:
+                rest = [one for one in victims if one != spared]
+                assert not self._enough(world, name, plan, rest), f"{spared} leaves for {name} and need not"
+        promised = world.promises.keys() | {event.job for event in record.events if isinstance(event, PromiseMade)}
+        for name in by_claim.keys() - plans.keys():
+            assert name in promised, f"{name} evicts and neither keeps hosts nor has a promise"
+
+    def _fits(self, world: World, name: str, plan: ReservationMade, victims: list[str]) -> None:
+        assert self._enough(world, name, plan, victims), f"{victims} leave and {name} has no room still"
+
+    def _enough(self, world: World, name: str, plan: ReservationMade, victims: list[str]) -> bool:
+        request = world.jobs[name].request
+        able = 0
+        for host in plan.hosts:
+            occupants = world.fleet.occupants(host)
+            free = sum(1 for occupant in occupants if not occupant or occupant in victims)
+            able += free >= request.gpus_per_host and not world.fleet.hosts[host].holds
+        return able >= request.hosts == len(plan.hosts)
+
+
+class OneSetAtATime(Law):
+    """Field row 7: while a claim's reservation stands nobody else is asked to leave for it."""
+
+    def before(self, cell: Living, record: Record) -> None:
+        for event in evictions(record):
+            assert event.claim not in cell.world.reservations, f"a second set of victims for {event.claim}"
+        made = [event.job for event in record.events if isinstance(event, ReservationMade)]
+        assert len(made) == len(set(made))
+
+
+class NoLoops(Law):
+    """Metrics M4: never b for a, then a for b or for b's leaf, although a has not run its whole window since."""
+
+    def __init__(self) -> None:
+        self.came: dict[str, tuple[str, str]] = {}
+        """Attempt that evicted to the victims' job and leaf, as the last of its set says."""
+        self.asked: dict[str, set[tuple[str, str]]] = {}
+
+    def before(self, cell: Living, record: Record) -> None:
+        world = cell.world
+        for event in record.events:
+            if isinstance(event, EvictionOrdered):
+                loser, winner = world.jobs[job_of(event.attempt)], world.jobs[event.claim]
+                attempt = loser.live
+                assert attempt is not None
+                has_run = record.at_ms - attempt.granted_ms >= attempt.window_ms > 0
+                for name, leaf in self.asked.get(loser.id, ()):
+                    if not has_run:
+                        assert name != winner.id, f"{loser.id} evicted {name} and now leaves for it"
+                        assert leaf != winner.budget, f"{loser.id} evicted work of {leaf} and now leaves for it"
+                self.asked.setdefault(winner.id, set()).add((loser.id, loser.budget))
+            elif isinstance(event, AttemptEnded):
+                self.asked.pop(job_of(event.attempt), None)
+
+
+class KeptHostsAreForTheirClaim(Law):
+    """Rule 5.6: until the claim has its GPUs or the time is over nobody else, its victims least of all, gets them."""
+
+    def before(self, cell: Living, record: Record) -> None:
+        kept = {n: r for n, r in cell.world.reservations.items() if record.at_ms < r.expires_ms}
+        for event in record.events:
+            if isinstance(event, GangGranted):
+                kept.pop(event.job, None)
+                hosts = {part.host for part in event.parts}
+                for name, reservation in kept.items():
+                    assert not hosts & set(reservation.hosts), f"{event.job} was granted on hosts kept for {name}"
+
+
+class ChainsEnd(Law):
+    """At one log time nobody is told to leave more often than there are jobs that may start inside a window."""
+
+    def __init__(self) -> None:
+        self._at_ms = 0
+        self._told: dict[str, int] = {}
+
+    def before(self, cell: Living, record: Record) -> None:
+        if record.at_ms != self._at_ms:
+            self._at_ms, self._told = record.at_ms, {}
+        for event in evictions(record):
+            name = job_of(event.attempt)
+            self._told[name] = self._told.get(name, 0) + 1
+            assert self._told[name] <= len(cell.jobs), f"{name} is told to leave again and again at {self._at_ms}"
+
+
+ALL = (NoWindowIsBroken, EveryVictimIsLicensed, EveryPlanSuffices, OneSetAtATime, NoLoops, KeptHostsAreForTheirClaim)
+
+
+@at_length
+def test_windows_licences_and_plans_are_kept_in_every_life(examples: int) -> None:
+    def law(life: Life) -> None:
+        Living(life, *(kind() for kind in ALL)).live()
+
+    examine(law, lives(), examples)
+
+
+@at_length
+def test_the_lane_evicts_nobody_of_the_lane(examples: int) -> None:
+    """Rule 3.5, where there is little else than debug work."""
+
+    def law(life: Life) -> None:
+        Living(life, EveryVictimIsLicensed()).live()
+
+    examine(law, lives(often(submits=1, debugs=4, waits=4)), examples)
+
+
+@at_length
+def test_every_chain_of_evictions_ends_at_one_log_time(examples: int) -> None:
+    """Rule 5.3, field rows 1 and 2: even where everybody leaves at once, so that nothing but the rules ends it."""
+
+    def law(life: Life) -> None:
+        at_once = {"stop_permille": 0, "starts_ms": 0, "grace_ms": 0}
+        steps = tuple(step._replace(**at_once) if isinstance(step, Submit) else step for step in life.steps)
+        Living(life._replace(steps=steps), ChainsEnd()).live()
+
+    examine(law, lives(often(submits=10, debugs=2, waits=6, seldom=1)), examples)
