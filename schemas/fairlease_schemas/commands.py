@@ -79,7 +79,25 @@ class CordonHost(
 
 
 class ReturnHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="return-host"):
-    """Take back the sender's hold on the host."""
+    """Take back the sender's hold on the host: its cordon, or what its drain left."""
+
+    host: HostId
+
+
+class RequestDrain(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="request-drain"
+):
+    """Empty the host for its owner, the sender. Instants are ms since 1970; 0 is now, and no deadline."""
+
+    host: HostId
+    reason: str = ""
+    not_before_ms: int = 0
+    deadline_ms: int = 0
+    external_id: str = ""
+
+
+class UndrainHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="undrain-host"):
+    """Call off the sender's drain of the host, and all that is pending for it."""
 
     host: HostId
 
@@ -94,12 +112,14 @@ VERBS = {
     "change-policy": ChangePolicy,
     "cordon-host": CordonHost,
     "return-host": ReturnHost,
+    "request-drain": RequestDrain,
+    "undrain-host": UndrainHost,
 }
 """Verb of the subject to type of the body."""
 
 OWNERS = {
     "admission": ("submit-job", "cancel-job", "hold-job", "release-job"),
     "ledger": ("change-budget", "change-member", "change-policy"),
-    "health": ("cordon-host", "return-host"),
+    "health": ("cordon-host", "return-host", "request-drain", "undrain-host"),
 }
 """Which service answers which verbs: each reads every inbox, and only its own verbs."""

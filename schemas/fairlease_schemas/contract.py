@@ -124,12 +124,9 @@ class Spec(Strict):
 
     def _times_told(self) -> Iterator["_Told"]:
         """What is wrong between lengths."""
-        window, timeout = format_length(self.min_runtime), format_length(self.timeout)
+        timeout = format_length(self.timeout)
         if self.timeout < SECOND_MS:
             yield _Told("timeout", timeout, "at least 1s", "an attempt needs at least 1s; write for example 1h")
-        if self.resumable and self.min_runtime > self.timeout:
-            way_out = "an attempt cannot be protected for longer than it may run: lower it, or raise the timeout"
-            yield _Told("min_runtime", window, f"the timeout, {timeout}", way_out)
         if self.start_limit is not None and not SECOND_MS <= self.start_limit <= HOUR_MS:
             yield _Told("start_limit", format_length(self.start_limit), "1s to 1h", "write a length from 1s to 1h")
 

@@ -8,12 +8,13 @@ from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId
 
 
 class Licence(StrEnum):
-    """What a claim may evict, given by the reason that ranked it (decisions.md 3.5-3.8)."""
+    """What a claim may evict, given by the reason that ranked it (decisions.md 3.5-3.8); `drain` is a host's (7.2)."""
 
     DEBUG = "debug"
     UNDER_SHARE = "under-share"
     OVER_SHARE = "over-share"
     IDLE = "idle"
+    DRAIN = "drain"
 
 
 class RequestClass(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,13 +123,18 @@ class CyclePlaced(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class EvictionOrdered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="eviction-ordered"):
-    """This attempt must leave for `claim`: notice and grace first, then stop."""
+    """This attempt must leave for `claim`: notice and grace first, then stop.
+
+    For a drain `claim` is empty and `drain` the host; `is_deadline` when its protection was not over (7.2).
+    """
 
     attempt: AttemptId
     claim: JobId
     licence: Licence
     grace_ms: int
     lost_gpu_ms: int
+    drain: HostId = ""
+    is_deadline: bool = False
 
 
 class ReservationMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="reservation-made"):
@@ -173,6 +179,7 @@ class PromiseEnd(StrEnum):
     TREE_CHANGED = "tree-changed"
     OUTAGE = "outage"
     BROKEN = "broken"
+    DRAIN = "drain"
 
 
 class PromiseEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="promise-ended"):

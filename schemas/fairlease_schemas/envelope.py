@@ -64,11 +64,23 @@ class TimerFired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     due_ms: int
 
 
+class LeasesRead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="leases-read"):
+    """The bus's word that this instant has passed, with what health then read of hosts' leases (7.6).
+
+    `renewed` is by host the bus's timestamp of its last renewal in ms, 0 when there never was one. It is an
+    observation: a replay takes it as it stands.
+    """
+
+    due_ms: int
+    renewed: dict[str, int] = {}
+
+
 Said = (
     Submitted
     | Misshapen
     | Unreadable
     | TimerFired
+    | LeasesRead
     | commands.CancelJob
     | commands.HoldJob
     | commands.ReleaseJob
@@ -77,6 +89,8 @@ Said = (
     | commands.ChangePolicy
     | commands.CordonHost
     | commands.ReturnHost
+    | commands.RequestDrain
+    | commands.UndrainHost
     | reports.HostUp
     | reports.RunStarted
     | reports.RunGone
@@ -109,6 +123,12 @@ Event = (
     | host.HostRegistered
     | host.HostHeld
     | host.HostHoldCleared
+    | host.LeaseLost
+    | host.BreakerTripped
+    | host.DrainPlanned
+    | host.DrainProgress
+    | host.DrainCompleted
+    | host.DrainCancelled
     | cycle.CycleRanked
     | cycle.GangGranted
     | cycle.CyclePlaced

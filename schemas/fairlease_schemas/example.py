@@ -47,7 +47,7 @@ WHOLE: Final = job_of(
 )
 SWEEP: Final = job_of(
     """{"budget": "vision", "gpus_per_host": 2, "cpu_per_host": 16, "memory_per_host": "128Gi",
-    "constraints": {"gpu_model": ["H100", "H200"], "min_gpu_memory": "80Gi", "labels": {"zone": "a"}},
+    "constraints": {"gpu_model": ["H100", "H200"], "min_gpu_memory": "79Gi", "labels": {"zone": "a"}},
     "min_runtime": "30m", "timeout": "6h",
     "checkpoint": {"uri": "s3://vision/sweep", "interval": "10m", "signal": "USR1"},
     "state": {"commit": "5f1c0e8", "world_size": 2}, "array": {"count": 40, "parallel": 8},
@@ -77,7 +77,8 @@ SAMPLES: Final[dict[str, Any]] = {
     "why": "expired", "missing": "cycle-closed", "name": "short-lookback", "verb": "cancel-job", "seq": 4, "size": 9,
     "error": "JSON is malformed: invalid character (byte 0)", "weight": 3, "cycle": 7, "number": 1,
     "for_ms": 120000, "grace_ms": 120000, "window_ms": 7200000, "held_gpu_ms": 57600000, "charged_gpu_ms": 57600000,
-    "lost_gpu_ms": 5400000,
+    "left": 2, "empty_in_ms": 3660000, "limit_gpus": 100, "held_gpus": 96,
+    "lost_gpu_ms": 5400000, "silent_ms": 135000, "attempts": ["job-edi5652ruja532szcibj-a1"],
     "parts": [{"host": "host-1", "gpus": [0,1,2,3,4,5,6,7]}, {"host": "host-2", "gpus": [0,1,2,3,4,5,6,7]}],
     "inventory": {"pool": "h100", "gpus": ["GPU-5f1c0e8a-0001", "GPU-5f1c0e8a-0002"], "model": "NVIDIA H100 80GB HBM3",
         "memory_mib": 81559, "cpu_cores": 96, "host_memory_mib": 1048576, "block": "block-01/rack-03"},
@@ -133,6 +134,12 @@ policy-changed | ledger | every later decision follows this policy and names it
 host-registered | health | the host and its GPUs are known under these facts; its holds stay
 host-held | health | the host takes no new work; what runs there goes on
 host-hold-cleared | health | this hold is gone; the host takes new work once no hold is left
+drain-planned | health | the host will be emptied: it takes only what is gone before the start, or waits in the queue
+drain-progress | health | the owner was told how many attempts are left, and until when
+drain-completed | health | nothing is left on the host; its owner's hold stays
+drain-cancelled | health | the drain is over as if it had not been asked for
+breaker-tripped | health | this host was not held by itself, and no other of the pool is for a while: somebody must look
+lease-lost | health | the attempts named are over on this host; admission ends their parts and frees the GPUs
 # The cycle
 cycle-ranked | ranker | the cycle is open and awaits placement, which walks exactly these numbers
 gang-granted | placement | the GPUs are held; window and time-out run from here (never ordered if the job is over)

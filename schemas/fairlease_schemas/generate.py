@@ -264,15 +264,15 @@ TERMS: Final = {
     "on_timeout": ("1.5", "What the wall limit does to the job: `fail` ends it, `requeue` lets it wait again."),
     "resumable": ("1.6", "Whether an attempt can go on from a checkpoint. If not, its window is its timeout."),
     "checkpoint": ("1.7", "How an attempt saves itself, also when it is asked to stop."),
-    "checkpoint.grace": ("1.7", "Time between the notice and the kill."),
+    "checkpoint.grace": ("1.7", "Time between the notice and the TERM to all; the kill follows within the stop margin."),
     "checkpoint.uri": ("1.7", "Where: `s3://`, `gs://`, `az://` or `store:NAME/PATH`; no user, password or `..`."),
     "checkpoint.interval": ("1.7", "How often it saves itself, at least `1s`: evictions may wait for it."),
-    "checkpoint.signal": ("1.7", "What tells it to save itself; `none` leaves it to the notice file."),
+    "checkpoint.signal": ("1.7", "Sent with the notice to processes that catch it; `none` leaves it to the notice file."),
     "max_retries": (
         "1.8",
         "Further attempts after the job's own failures; preemptions, faults and drains never count.",
     ),
-    "state": ("1.9", "What a resumed run must match; the body keeps it, the log its digest."),
+    "state": ("1.9", "What a resumed run must match (8.3); the body keeps it, the log its digest."),
     "state.commit": ("1.9", "Code."),
     "state.data": ("1.9", "Fingerprint of the data."),
     "state.model": ("1.9", "Version of the model."),
@@ -436,8 +436,8 @@ beside the log.
 _ABSENT: Final = """\
 ## Not in this release
 
-Carried and not yet acted on: the state that a resumed run must match, the signal, `start_limit`. Refused by this
-release's agent, which starts plain processes: images, secrets, source. To come: interactive jobs.
+Carried and not yet acted on: `start_limit`. Refused by this release's agent, which starts plain processes: images,
+secrets, source. Compared before a resume only for checkpoints in a `store:`: `state`. To come: interactive jobs.
 Out of scope altogether: services without end, advance reservations by people, slices of a GPU, deadlines.
 """
 

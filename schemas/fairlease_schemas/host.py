@@ -2,7 +2,7 @@
 
 import msgspec
 
-from fairlease_schemas.ids import AccountId, GpuUuid, HostId, PoolId
+from fairlease_schemas.ids import AccountId, AttemptId, GpuUuid, HostId, PoolId
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,3 +48,67 @@ class HostHoldCleared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     host: HostId
     owner: AccountId
     kind: str
+
+
+class BreakerTripped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="breaker-tripped"):
+    """So much of the pool was held by itself in a short time that no further host is: a person is asked (7.3).
+
+    `host` is the one that would have been held.
+    """
+
+    pool: PoolId
+    host: HostId
+    held_gpus: int
+    limit_gpus: int
+
+
+class LeaseLost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="lease-lost"):
+    """The host has said nothing for so long that nothing of what it ran is left (7.6).
+
+    `silent_ms` is how long ago the bus stored its last renewal, 0 in words of a host that never sent one. The
+    attempts with a part there that is not gone are over on this host; admission ends them.
+    """
+
+    host: HostId
+    silent_ms: int
+    attempts: tuple[AttemptId, ...]
+
+
+class DrainPlanned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="drain-planned"):
+    """The host will be emptied for its owner (7.2): from now on it takes only what is gone before the start.
+
+    `start_in_ms` is how long until it takes nothing at all, `deadline_in_ms` until everybody leaves whatever their
+    windows say, absent for never; `empty_in_ms` is the calendar's word on when nothing is left. With `is_queued`
+    too much of the pool is draining already: the drain begins when it is planned again without.
+    """
+
+    host: HostId
+    owner: AccountId
+    start_in_ms: int = 0
+    deadline_in_ms: int | None = None
+    empty_in_ms: int = 0
+    attempts: tuple[AttemptId, ...] = ()
+    is_queued: bool = False
+    reason: str = ""
+    external_id: str = ""
+
+
+class DrainProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="drain-progress"):
+    """So many attempts are left on the host, which will be gone in so long."""
+
+    host: HostId
+    left: int
+    empty_in_ms: int
+
+
+class DrainCompleted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="drain-completed"):
+    """Nothing is left on the host, and nothing comes there until its owner returns it."""
+
+    host: HostId
+
+
+class DrainCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="drain-cancelled"):
+    """The drain is called off, and all that was pending for it; what was told to leave leaves."""
+
+    host: HostId
+    account: AccountId

@@ -29,6 +29,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     long a side saves, and how large a later claim may still pass, in GPUs x window; `promise_*` rule 6:
     how many at once, on how much of a pool, and how much earlier a replacement must be; `brake_*` rule 5.7;
     `start_limit_ms` how long a gang may take to start where the contract does not say (1.15).
+    `lease_*` rule how long a host may be silent (7.6), `fault_*` what follows a fault (7.7): how long healthy hosts
+    are kept for the job, and after faults on how many hosts within which span it is held.
+    `max_draining_permille` is how much of a pool drains at once, `breaker_*` how much of it may fall to holds that
+    nobody asked for within a span (7.3).
     `max_grants_per_cycle` and `max_classes_per_pool` bound one record (log.md L2); they count steps.
     """
 
@@ -62,6 +66,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     brake_count: int = 4
     brake_span_ms: int = DAY_MS
     start_limit_ms: int = 10 * MINUTE_MS
+    lease_ms: int = MINUTE_MS
+    lease_margin_ms: int = 15 * SECOND_MS
+    fault_reserve_ms: int = 10 * MINUTE_MS
+    fault_hosts: int = 3
+    fault_span_ms: int = DAY_MS
+    max_draining_permille: int = 250
+    breaker_permille: int = 100
+    breaker_span_ms: int = HOUR_MS
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="policy-changed"):

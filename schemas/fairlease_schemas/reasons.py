@@ -1,7 +1,7 @@
 """Why a job waits: the closed list of decisions.md 9.1, and the numbers that prove each.
 
 A reason belongs to a *subject*: the name of a class of equal requests (`RequestClass.key`) or a
-job id. It is written when it begins and when it ends, never in between.
+job id. It is written when it begins and when it ends, and anew when it outlived the "until" that it named (9.3).
 """
 
 from enum import StrEnum

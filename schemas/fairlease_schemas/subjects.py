@@ -42,6 +42,10 @@ class Subjects(msgspec.Struct, frozen=True):
         return self._stream("ORDERS")
 
     @property
+    def leases_stream(self) -> str:
+        return self._stream("LEASES")
+
+    @property
     def timers_stream(self) -> str:
         return self._stream("TIMERS")
 
@@ -52,6 +56,10 @@ class Subjects(msgspec.Struct, frozen=True):
     @property
     def contracts_stream(self) -> str:
         return self._stream("CONTRACTS")
+
+    @property
+    def telemetry_stream(self) -> str:
+        return self._stream("TELEMETRY")
 
     @property
     def inbox_prefix(self) -> str:
@@ -83,8 +91,14 @@ class Subjects(msgspec.Struct, frozen=True):
     def report(self, host: str, kind: str) -> str:
         return f"fl.{self.cell}.report.{host}.{kind}"
 
+    def telemetry(self, host: str, kind: str) -> str:
+        return f"fl.{self.cell}.telemetry.{host}.{kind}"
+
     def order(self, host: str) -> str:
         return f"fl.{self.cell}.order.{host}"
+
+    def lease(self, host: str) -> str:
+        return f"fl.{self.cell}.lease.{host}"
 
     def timer(self, service: str, due_ms: int) -> str:
         return f"fl.{self.cell}.timer.{service}.{due_ms}"

@@ -135,7 +135,7 @@ class Strict(BaseModel):
 class Checkpoint(Strict):
     """How an attempt saves itself: where, how often, and what it is told when it must stop (1.7)."""
 
-    grace: LengthMs = Field(default=30_000, description="time between the notice and the kill")
+    grace: LengthMs = Field(default=30_000, description="time between the notice and the TERM to all")
     uri: Place | None = None
     interval: LengthMs | None = None
     signal: Literal["TERM", "USR1", "USR2", "none"] = "TERM"

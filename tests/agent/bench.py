@@ -74,6 +74,8 @@ class Bench:
         self.reports: list[HostUp | RunStarted | RunGone | CheckpointDone] = []
         self.bodies: dict[str, bytes] = {}
         self.is_bus_there = True
+        self.has_lease = True
+        self.lease_ms = 60_000
         self.patience_s = 10.0
         self._options = {"log_bytes": log_bytes, "kept": kept}
         self._position = 0
@@ -99,6 +101,8 @@ class Bench:
     # the agent -----------------------------------------------------------------------------------
     def open(self) -> "Bench":
         self.host.open()
+        if self.has_lease:
+            self.renew()
         self._sender = asyncio.get_running_loop().create_task(self.host.outbox.run())
         return self
 
@@ -107,6 +111,10 @@ class Bench:
             self._sender.cancel()
             self._sender = None
             self.host.close()
+
+    def renew(self) -> None:
+        """As if a renewal had been acknowledged just now."""
+        self.host.lease.renewed(layout.boot_ms(), self.lease_ms)
 
     def restart(self) -> None:
         """Another agent on the same disk: nothing of the old one's memory is left."""
@@ -146,7 +154,8 @@ class Bench:
     def order(self, *runs: RunOrder, position: int | None = None) -> None:
         """Hands over an order; each one without a position is newer than the last."""
         self._position = self._position + 1 if position is None else position
-        self.host.obey(HostOrder(epoch=1, position=self._position, host=self.devices.host, runs=runs))
+        name, lease_ms = self.devices.host, self.lease_ms
+        self.host.obey(HostOrder(epoch=1, position=self._position, host=name, runs=runs, lease_ms=lease_ms))
 
     def stop(self, part: RunOrder, grace_ms: int = 0, reason: str = "asked") -> RunOrder:
         return msgspec.structs.replace(part, stop=reason, grace_ms=grace_ms)

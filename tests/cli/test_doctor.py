@@ -31,7 +31,8 @@ def test_a_cell_that_is_well_is_0(healthy: Cell) -> None:
     seen = healthy.run("doctor")
     assert (seen.code, seen.out.splitlines()[-1]) == (OK, "all is well")
     checks = json.loads(healthy.run("doctor", "--json").out)["checks"]
-    assert [check["name"] for check in checks] == ["python", "disk", "bus", "streams", "inbox", "clock", *SERVICES]
+    names = ["python", "disk", "devices", "bus", "streams", "inbox", "clock", *SERVICES]
+    assert [check["name"] for check in checks] == names
     assert all(check["is_ok"] for check in checks)
 
 

@@ -121,7 +121,6 @@ PROBLEMS = [
     Case("a length of a thousand years", "8h", "365000d", 10, 3, "spec.timeout", "1.5", "longer than"),
     Case("a length of many digits", "8h", "9999999999999h", 10, 3, "spec.timeout", "1.5", "not a length"),
     Case("a time-out of nothing", "8h", "0s", 10, 3, "spec.timeout", "1.5", "at least 1s"),
-    Case("a window above the time-out", "8h", "1h", 9, 3, "spec.min_runtime", "1.4", "raise the timeout"),
     Case("a grace in memory", "grace: 1m", "grace: 1Gi", 12, 5, "spec.checkpoint.grace", "1.7", "not a length"),
     Case("no command", "[python, train.py]", "[]", 13, 3, "spec.command", "1.13", "at least 1"),
     Case("a command that is text", "[python, train.py]", "python train.py", 13, 3, "spec.command", "1.13", "tuple"),

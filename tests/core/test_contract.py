@@ -145,13 +145,6 @@ UNKNOWN = "unknown key: remove it, or look its name up in the contract reference
             id="no time at all",
         ),
         pytest.param(
-            written(min_runtime="3h"),
-            "spec.min_runtime",
-            "1.4",
-            "an attempt cannot be protected for longer than it may run: lower it, or raise the timeout",
-            id="a window beyond the timeout",
-        ),
-        pytest.param(
             written(pools=["a", "b", "a"]),
             "spec.pools",
             "1.3",
@@ -179,7 +172,6 @@ def test_what_is_wrong_is_told_with_field_rule_and_way_out(data: object, field: 
     ("spec", "field", "value", "limit"),
     [
         pytest.param({"timeout": "999ms", "min_runtime": "0s"}, "timeout", "999ms", "at least 1s", id="no time at all"),
-        pytest.param({"min_runtime": "3h"}, "min_runtime", "3h", "the timeout, 2h", id="a window beyond the timeout"),
         pytest.param({"start_limit": "2h"}, "start_limit", "2h", "1s to 1h", id="a start that takes for ever"),
         pytest.param({"pools": ["a", "b", "a", "b"]}, "pools", "a", "each pool once", id="two pools twice"),
         pytest.param(

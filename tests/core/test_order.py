@@ -45,6 +45,7 @@ def test_a_grant_is_an_order_to_run() -> None:
             gpus=uuids(1, 2, 3, 4),
             hosts=("host-001",),
             rank=0,
+            run_grace_ms=30_000,
         )
     ]
     assert order.position == grant_position(here, job)

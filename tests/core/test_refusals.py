@@ -1,4 +1,4 @@
-"""A refusal names the field, the rule, the value, the limit and the way out, whoever writes it (invariant 10)."""
+"""A refusal names the field, the rule, the value, the limit and the way out, whoever writes it (1.18)."""
 
 from collections.abc import Callable
 

@@ -226,3 +226,16 @@ def test_the_feed_tells_each_step_of_a_job_in_order() -> None:
         ("attempt-ended", "failed", 3),
         ("job-failed", "failed", 3),
     ]
+
+
+def test_a_job_that_finds_four_gpus_on_three_hosts_is_told_what_would_start_now() -> None:
+    # rule: 9.1 9.2
+    here = cell(3)
+    for number, gpus in enumerate((7, 6, 7)):
+        here.submit(f"a{number}", gpus_per_host=gpus)
+    waiting = here.submit("b1", gpus_per_host=4)
+    found = explain.why(here.world, here.world.jobs[waiting])
+    assert [reason.code for reason in found.reasons] == ["fragmentation"]
+    assert found.counterfactuals == (Counterfactual(change={"gpus_per_host": 2}, start_by_ms=T0),)
+    assert "the largest hole is 2 GPUs" in found.text.en
+    assert "with 2 GPUs per host instead of 4: now" in found.text.en

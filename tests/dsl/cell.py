@@ -23,7 +23,9 @@ from fairlease_schemas.commands import (
     CordonHost,
     HoldJob,
     ReleaseJob,
+    RequestDrain,
     ReturnHost,
+    UndrainHost,
 )
 from fairlease_schemas.cycle import CycleClosed, CyclePlaced, CycleRanked, GangGranted, Licence, Part
 from fairlease_schemas.envelope import Answer, Event, Misshapen, Record, Said, Submitted, TimerFired
@@ -40,7 +42,7 @@ SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 OWNER = {Submitted: "admission", CancelJob: "admission", RunStarted: "admission", RunGone: "admission"}
 OWNER |= {Misshapen: "admission", HoldJob: "admission", ReleaseJob: "admission", CheckpointDone: "admission"}
 OWNER |= {ChangeBudget: "ledger", ChangeMember: "ledger", ChangePolicy: "ledger"}
-OWNER |= {CordonHost: "health", ReturnHost: "health", HostUp: "health"}
+OWNER |= dict.fromkeys((CordonHost, ReturnHost, RequestDrain, UndrainHost, HostUp), "health")
 REPORTS = (HostUp, RunStarted, RunGone, CheckpointDone)
 assert set(VERB_OWNERS) == {"admission", "ledger", "health"}
 

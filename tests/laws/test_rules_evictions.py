@@ -21,7 +21,7 @@ def evictions(record: Record) -> list[EvictionOrdered]:
 
 
 class NoWindowIsBroken(Law):
-    """Rules 5.1, 5.7, invariant 37: who is told to leave is idle, or past its window and its exemption."""
+    """Rules 5.1, 5.7: who is told to leave is idle, or past its window and its exemption."""
 
     def before(self, cell: Living, record: Record) -> None:
         policy = cell.world.policy
@@ -37,7 +37,7 @@ class NoWindowIsBroken(Law):
 
 
 class EveryVictimIsLicensed(Law):
-    """Rules 3.5-3.8 and 5.2, invariant 38: judged at the basis of the record, by the slow numbers."""
+    """Rules 3.5-3.8 and 5.2: judged at the basis of the record, by the slow numbers."""
 
     def __init__(self) -> None:
         self.history = slow.History()
@@ -86,7 +86,7 @@ class EveryVictimIsLicensed(Law):
 
 
 class EveryPlanSuffices(Law):
-    """Rules 5.1, 5.6, invariants 41, 42: with its victims gone the gang fits; with any one of them left it does not."""
+    """Rules 5.1, 5.6: with its victims gone the gang fits; with any one of them left it does not."""
 
     def before(self, cell: Living, record: Record) -> None:
         world = cell.world
@@ -119,7 +119,7 @@ class EveryPlanSuffices(Law):
 
 
 class OneSetAtATime(Law):
-    """Field row 7: while a claim's reservation stands nobody else is asked to leave for it."""
+    """Rule 5.6: while a claim's reservation stands nobody else is asked to leave for it."""
 
     def before(self, cell: Living, record: Record) -> None:
         for event in evictions(record):
@@ -129,7 +129,7 @@ class OneSetAtATime(Law):
 
 
 class NoLoops(Law):
-    """Metrics M4: never b for a, then a for b or for b's leaf, although a has not run its whole window since."""
+    """Rule 5.3: never b for a, then a for b or for b's leaf, although a has not run its whole window since."""
 
     def __init__(self) -> None:
         self.came: dict[str, tuple[str, str]] = {}
@@ -205,7 +205,7 @@ def test_the_lane_evicts_nobody_of_the_lane(examples: int) -> None:
 
 @at_length
 def test_every_chain_of_evictions_ends_at_one_log_time(examples: int) -> None:
-    """Rule 5.3, field rows 1 and 2: even where everybody leaves at once, so that nothing but the rules ends it."""
+    """Rule 5.3: even where everybody leaves at once, so that nothing but the rules ends it."""
 
     def law(life: Life) -> None:
         at_once = {"stop_permille": 0, "starts_ms": 0, "grace_ms": 0}

@@ -1,4 +1,4 @@
-"""What every promise keeps in a living cell whose agents stop in time (6, invariant 53)."""
+"""What every promise keeps in a living cell whose agents stop in time (6)."""
 
 from hypothesis import strategies as st
 

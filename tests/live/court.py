@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -138,8 +139,10 @@ class Court:
             gone = json.loads((directory / "gone.json").read_bytes())
             assert facts["token"] == f"1-{attempt.token[0]}-{attempt.token[1]}", (name, host)
             logged = attempt.gone[host]
-            assert (logged["end"], logged.get("exit_code")) == (gone["end"], gone.get("exit_code")), (name, host)
+            if host not in attempt.lost:
+                assert (logged["end"], logged.get("exit_code")) == (gone["end"], gone.get("exit_code")), (name, host)
             assert host not in attempt.started or (directory / "started.json").exists(), (name, host)
+        _judge_times({where: directory for where, directory in records.items() if (directory / "leader.json").exists()})
         for name, attempt in attempts.items():
             parts = {(name, host) for host in attempt.parts if host not in full}
             assert attempt.is_stillborn or parts <= records.keys(), name
@@ -152,6 +155,27 @@ class Court:
         assert not twice, f"twice in the feed: {twice}"
         assert count.keys() <= expected, count.keys() - expected
         return count.keys() == expected
+
+
+def _judge_times(records: dict[tuple[str, str], Path]) -> None:
+    """By the agents' own records no GPU had two runs at once, and no job two attempts; one clock, so far as it goes."""
+    on_gpu: dict[str, list[tuple[int, int, str]]] = {}
+    of_job: dict[str, dict[int, tuple[int, int]]] = {}
+    for (name, _), directory in records.items():
+        facts = json.loads((directory / "run.json").read_bytes())
+        began, ended = ((directory / file).stat().st_mtime_ns for file in ("leader.json", "gone.json"))
+        for gpu in facts["gpus"]:
+            on_gpu.setdefault(gpu, []).append((began, ended, name))
+        attempts, number = of_job.setdefault(facts["job"], {}), int(name.rpartition("-a")[2])
+        first, last = attempts.get(number, (began, ended))
+        attempts[number] = min(first, began), max(last, ended)
+    for gpu, runs in on_gpu.items():
+        runs.sort()
+        for before, after in pairwise(runs):
+            assert before[1] <= after[0], f"{gpu} had {before[2]} and {after[2]} at once"
+    for job, attempts in of_job.items():
+        for before, after in pairwise(sorted(attempts)):
+            assert attempts[before][1] <= attempts[after][0], f"{job} ran as {before} and {after} at once"
 
 
 def _as_json(value: object) -> dict[str, Any]:

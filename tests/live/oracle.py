@@ -74,10 +74,13 @@ class Attempt:
         self.caused_gpu_ms = 0
         self.started: set[str] = set()
         self.gone: dict[str, dict[str, Any]] = {}
+        self.lost: set[str] = set()
         self.is_stillborn = False
         self.is_stopping = False
         self.over_at = 0
         self.held_gpu_ms = 0
+        self.saved_ms = at_ms
+        self.credit_gpu_ms = 0
         self.charges = 0
 
     @property
@@ -174,6 +177,16 @@ class Oracle:
     def _see_host_hold_cleared(self, event: dict[str, Any], _index: int) -> None:
         self._holds[event["host"]].discard((event["owner"], event["kind"]))
 
+    def _see_lease_lost(self, event: dict[str, Any], _index: int) -> None:
+        if not any(kind == "lease" for _, kind in self._holds.get(event["host"], ())):
+            self._wrong(f"the lease of {event['host']} is lost, and nothing keeps new work from it")
+        for name in event["attempts"]:
+            attempt = self.attempts.get(name)
+            if attempt is None or event["host"] not in attempt.parts or event["host"] in attempt.lost:
+                self._wrong(f"{name} loses {event['host']}, where it has no part, or for the second time")
+            else:
+                attempt.lost.add(event["host"])
+
     def _see_gang_granted(self, event: dict[str, Any], index: int) -> None:
         name, job = event["attempt"], self.jobs.get(event["job"])
         if job is None or name in self.attempts:
@@ -228,6 +241,11 @@ class Oracle:
             self._wrong(f"{event['attempt']} starts on {event['host']} again, or after its end")
         attempt.started.add(event["host"])
 
+    def _see_checkpoint_confirmed(self, event: dict[str, Any], _index: int) -> None:
+        attempt = self._live(event)
+        if attempt is not None:
+            attempt.saved_ms = self._now_ms
+
     def _see_attempt_ending(self, event: dict[str, Any], _index: int) -> None:
         if self._live(event) is not None:
             self._stopping(event["attempt"])
@@ -266,6 +284,8 @@ class Oracle:
             self._wrong(f"{event['attempt']} is over, and only {sorted(attempt.gone)} of its parts are gone")
         attempt.over_at = self._position
         attempt.held_gpu_ms = 0 if attempt.is_stillborn else attempt.gpus * (self._now_ms - attempt.granted_ms)
+        if event["end"] == "fault":
+            attempt.credit_gpu_ms = min(attempt.held_gpu_ms, attempt.gpus * (self._now_ms - attempt.saved_ms))
         for host, gpus in attempt.parts.items():
             for gpu in gpus:
                 if self._held.get((host, gpu)) == event["attempt"]:
@@ -277,7 +297,8 @@ class Oracle:
             self._wrong(f"{event['attempt']} is charged twice, or before its end")
             return
         attempt.charges += 1
-        charged = 0 if self.jobs[attempt.job].is_idle else max(attempt.held_gpu_ms, attempt.caused_gpu_ms)
+        paid_gpu_ms = max(attempt.held_gpu_ms, attempt.caused_gpu_ms) - attempt.credit_gpu_ms
+        charged = 0 if self.jobs[attempt.job].is_idle else paid_gpu_ms
         if (event["held_gpu_ms"], event["charged_gpu_ms"]) != (attempt.held_gpu_ms, charged):
             self._wrong(f"{event} should say held {attempt.held_gpu_ms} and charged {charged}")
 

@@ -29,7 +29,8 @@ STREAMS = {
     "ranker": ("FL_LAB_LOG", "FL_LAB_TIMERS"),
     "preemption": ("FL_LAB_LOG", "FL_LAB_ORDERS"),
     "explainer": ("FL_LAB_FEED",),
-    "agent": ("FL_LAB_REPORTS",),
+    "health": ("FL_LAB_LOG", "FL_LAB_TIMERS"),
+    "agent": ("FL_LAB_REPORTS", "FL_LAB_LEASES"),
 }
 """Who stores where: each loses the first acknowledgement of each of these."""
 

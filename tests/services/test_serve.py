@@ -13,6 +13,7 @@ import pytest
 from fairlease.core.decision import Decision, decision_ms
 from fairlease.core.world import World
 from fairlease.runtime import api, streams
+from fairlease.runtime.bus import Message
 from fairlease.runtime.bus_server import BusServer
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.connection import Connection, connect
@@ -29,7 +30,7 @@ from fairlease.runtime.log import LogClient
 from fairlease.runtime.serve import Process
 from fairlease.runtime.settings import Settings
 from fairlease_schemas.codec import canonical
-from fairlease_schemas.envelope import Answer, Record, TimerFired
+from fairlease_schemas.envelope import Answer, LeasesRead, Record, TimerFired
 from fairlease_schemas.explain import Health
 from fairlease_schemas.job import End
 from fairlease_schemas.policy import Policy, PolicyChanged
@@ -317,6 +318,31 @@ async def test_timers_without_effect_are_dropped(client: Connection, subjects: S
         await store(client, subjects.timer("admission", 0).rpartition(".")[0] + ".nonsense", b"\xff")
         await command(client, subjects, "job-1")
         await eventually(lambda: process.world.policy_name == "late" or len(process._pending) == 0)
+
+
+async def test_a_service_may_read_its_timers_itself_and_again_while_the_bus_is_away(
+    client: Connection, subjects: Subjects, settings: Settings
+) -> None:
+    read: list[int] = []
+
+    async def read_timer(message: Message) -> Answer:
+        read.append(message.seq)
+        if len(read) == 1:
+            raise BusAway("this time not")
+        said = LeasesRead(due_ms=7, renewed={"host-1": 5})
+        return Answer(stream=message.stream, seq=message.seq, time_ms=message.time_ms, who="admission", said=said)
+
+    def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
+        if world.policy is None or not answers:
+            return refuse_all(world, ())
+        return Decision(kind="timers", at_ms=decision_ms(world, answers), answers=answers)
+
+    async with serving(settings, toy(decide=decide, read_timer=read_timer)) as process:
+        await store(client, subjects.timer("admission", 0).rpartition(".")[0] + ".nonsense", b"")
+        await store(client, subjects.timer("admission", 7), b"")
+        await eventually(lambda: process.world.cursor("admission", subjects.timers_stream) == 2)
+    assert read == [2, 2]
+    assert (await read_log(client, subjects))[-1].answers[0].said == LeasesRead(due_ms=7, renewed={"host-1": 5})
 
 
 async def test_no_record_of_a_service_that_needs_it_is_older_than_a_second(

@@ -59,6 +59,13 @@ async def test_a_record_can_be_neither_deleted_nor_purged(client: Connection, su
         await client.jsm().purge_stream(subjects.log_stream)
 
 
+async def test_samples_are_kept_for_days_and_the_oldest_go_first(client: Connection, subjects: Subjects) -> None:
+    config = (await api.request(client, f"STREAM.INFO.{subjects.telemetry_stream}"))["config"]
+    assert config["subjects"] == [f"fl.{subjects.cell}.telemetry.*.*"]
+    assert (config["discard"], config["max_age"]) == ("old", 7 * 86_400 * 10**9)
+    await store(client, subjects.telemetry("host-1", "gpus"), b"{}")
+
+
 async def test_of_orders_the_last_is_kept_and_of_contracts_the_first(client: Connection, subjects: Subjects) -> None:
     for body in (b"1", b"2"):
         await store(client, subjects.order("host-1"), body)

@@ -20,6 +20,7 @@ import msgspec
 from fairlease.agent import layout, process, resume, stores
 from fairlease.agent.contracts import Command, ContractRefused, environment
 from fairlease.agent.devices import Devices
+from fairlease.agent.lease import Lease
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.record import Facts, Gone
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
@@ -75,7 +76,9 @@ class Host:
         self._runs = Runs(home, self._changed, log_bytes)
         self._checkpoints = Checkpoints(outbox, self._runs.live)
         self._boot = process.boot_id()
+        self.lease = Lease(home, self._boot)
         self._order: HostOrder | None = None
+        self._order_term = 0
         self._seen = (0, 0)
         self._commands: dict[AttemptId, Command | Refused] = {}
         self._places: dict[AttemptId, dict[str, str]] = {}
@@ -88,6 +91,7 @@ class Host:
         """Adopts what is on disk, says that the host is up, and then all that was not acknowledged before."""
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._seen = self._remembered()
+        self.lease.open()
         up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
         self.outbox.put("host-up", canonical(up), lambda: None)
         self._runs.open()
@@ -115,8 +119,14 @@ class Host:
         if stands > self._seen:
             self._seen = stands
             self._remember(is_durable=False)
-        self._order = order
+        self.lease.set_length(order.lease_ms)
+        self._order, self._order_term = order, self.lease.term
         self._agree()
+
+    @property
+    def incarnation(self) -> str:
+        """Which life of this host it is: the kernel's boot id."""
+        return self._boot
 
     def run(self, attempt: AttemptId) -> Run | None:
         """A run whose log can be read."""
@@ -184,9 +194,13 @@ class Host:
             if wanted.attempt not in self._fetching:
                 task = asyncio.get_running_loop().create_task(self._learn(wanted))
                 self._fetching[wanted.attempt] = task
-        elif held.isdisjoint(wanted.gpus):
+        elif held.isdisjoint(wanted.gpus) and self._may_start():
             self._start(wanted, command)
         return True
+
+    def _may_start(self) -> bool:
+        """Whether the host has its lease, and the order came in its present term: one from before may be over."""
+        return self.lease.is_valid and self._order_term == self.lease.term
 
     def _start(self, wanted: RunOrder, command: Command) -> None:
         env = environment(wanted, command.env, self._devices, dict(os.environ))
@@ -226,6 +240,8 @@ class Host:
             hosts=wanted.hosts,
             rank=wanted.rank,
             boot=self._boot,
+            grace_ms=wanted.run_grace_ms,
+            margin_ms=wanted.margin_ms,
         )
 
     async def _learn(self, wanted: RunOrder) -> None:

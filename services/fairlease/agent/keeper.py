@@ -20,6 +20,10 @@ claim, the keeper claims and then looks for stop.json, so at least one of them s
 **The stop** (8.1). The notice file is there already; the declared signal goes to those who catch it;
 after the grace TERM to all, and at the last KILL to all, whatever they forked or left (kin.py).
 
+**The fence** (7.6). The host's lease stands in a file, which is read once a second: the machine may have
+slept. When it has run out the keeper stops the run by itself, agent or none, with all instants counted from
+the lease's end, so that a keeper that was late itself makes up for it. Of two stops the earlier instants hold.
+
 Surprising, and why: the first process stays a zombie until its group was killed, because as long as
 it is there nobody else can have its number; and the keeper is a subreaper, so that what the job puts
 in the background, in sessions of its own too, becomes its child and can be ended and counted.
@@ -41,6 +45,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _CHUNK_BYTES = 64 * 1024
 _KILL_AGAIN_MS = 50
 _FULL_DISK_S = 1.0
+_LEASE_LOOK_MS = 1_000
 _MOST_FDS = 1 << 20
 
 
@@ -61,10 +66,13 @@ def keep(run_directory: str) -> None:
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)  # the order lived in memory alone, and now no longer
     group = cgroup.make(order["cgroup"], os.path.basename(os.getcwd()))
-    keeper = Keeper(order["command"], order["env"], order["log_bytes"], signal_name=order["signal"], group=group)
+    fence = Fence()
+    keeper = Keeper(order["command"], order["env"], order["log_bytes"], order["signal"], group=group, fence=fence)
     layout.tell(layout.CLAIM, layout.identity(os.getpid()))
     if layout.read_stop() is not None:
         end: dict[str, object] = {"end": "cancelled", "exit_code": None, "detail": "never started"}
+    elif fence.is_passed():
+        end = {"end": "fault", "exit_code": None, "detail": layout.FENCED_DETAIL}
     else:
         become_subreaper()
         end = keeper.run()
@@ -122,17 +130,42 @@ def become_subreaper() -> None:
         return
 
 
+class Fence:
+    """The end of the lease of this run's host, and how the run is to be stopped at it: by run.json."""
+
+    def __init__(self) -> None:
+        with open(layout.RUN, "rb") as file:
+            facts = json.load(file)
+        self.until_ms = 0
+        self._boot = facts["boot"]
+        self._grace_ms = facts.get("grace_ms", 0)
+        self._kill_after_ms = layout.kill_after_ms(facts.get("margin_ms", 0))
+
+    def is_passed(self) -> bool:
+        """Whether the lease has run out, by the file as it is now."""
+        found = layout.read_lease(layout.OWN_LEASE, self._boot)
+        if found is not None:
+            self.until_ms = found[0]
+        return layout.boot_ms() >= self.until_ms
+
+    def instants(self) -> tuple[int, int]:
+        """When TERM and KILL are due."""
+        term_at_ms = self.until_ms + self._grace_ms
+        return term_at_ms, term_at_ms + self._kill_after_ms
+
+
 class Keeper:
     """One job from its claim to its end. To be made before the claim: it takes the signals."""
 
     def __init__(
-        self, command: list[str], env: dict[str, str], log_bytes: int, *, signal_name: str, group: str
+        self, command: list[str], env: dict[str, str], log_bytes: int, signal_name: str, *, group: str, fence: Fence
     ) -> None:
         self._command = command
         self._env = env
         self._log = Log(log_bytes)
         self._signal = 0 if signal_name == "none" else signal.Signals[f"SIG{signal_name}"]
         self._group = group
+        self._fence = fence
         self._wakeups, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGUSR1):
@@ -140,6 +173,8 @@ class Keeper:
         self._output = -1
         self._leader = 0
         self._exit_code: int | None = None
+        self._is_ordered = False
+        self._is_fenced = False
         self._stop_reason: str | None = None
         self._term_at_ms: int | None = None
         self._kill_at_ms: int | None = None
@@ -154,6 +189,7 @@ class Keeper:
         poller.register(self._output, select.POLLIN)
         poller.register(self._wakeups, select.POLLIN)
         self._obey()
+        self._heed_lease()
         while not self._is_over():
             for fd, _ in poller.poll(self._patience_ms()):
                 if fd == self._wakeups:
@@ -161,6 +197,7 @@ class Keeper:
                     self._obey()
                 elif not self._pump():
                     poller.unregister(self._output)
+            self._heed_lease()
         os.set_blocking(self._output, False)
         while self._pump():
             pass
@@ -233,22 +270,46 @@ class Keeper:
         return bool(data)
 
     def _patience_ms(self) -> int:
-        """How long to wait for news: until TERM or KILL is due, and after KILL in short steps until it worked."""
+        """How long to wait for news: until TERM or KILL is due, and after KILL in short steps until it worked.
+
+        Never past the next look at the lease, nor past its end.
+        """
+        now_ms = layout.boot_ms()
+        wait_ms = _LEASE_LOOK_MS if self._is_fenced else min(max(self._fence.until_ms - now_ms, 1), _LEASE_LOOK_MS)
         due_ms = self._kill_at_ms if self._term_at_ms is None else self._term_at_ms
         if due_ms is None:
-            return -1
-        left_ms = due_ms - layout.boot_ms()
-        return left_ms if left_ms > 0 else _KILL_AGAIN_MS
+            return wait_ms
+        return min(due_ms - now_ms, wait_ms) if due_ms > now_ms else _KILL_AGAIN_MS
 
     def _obey(self) -> None:
-        """Reads stop.json, once: the declared signal now, TERM and KILL when it says."""
-        if self._stop_reason is not None or self._exit_code is not None:
+        """Reads stop.json, once."""
+        if self._is_ordered or self._exit_code is not None:
             return
         order = layout.read_stop()
         if order is None or self._has_ended():
             return
-        self._stop_reason, self._term_at_ms, self._kill_at_ms = order
-        if self._signal and self._term_at_ms > layout.boot_ms():  # without a grace the TERM is the notice
+        self._is_ordered = True
+        self._stop(*order)
+
+    def _heed_lease(self) -> None:
+        """Once the host's lease has run out the stop begins, or the one that began is hastened."""
+        if self._is_fenced or not self._fence.is_passed() or (self._kill_at_ms is None and self._has_ended()):
+            return
+        self._is_fenced = True
+        term_at_ms, kill_at_ms = self._fence.instants()
+        with contextlib.suppress(OSError):
+            layout.give_notice(layout.FENCED, term_at_ms, kill_at_ms)
+        self._stop(layout.FENCED, term_at_ms, kill_at_ms)
+
+    def _stop(self, reason: str, term_at_ms: int, kill_at_ms: int) -> None:
+        """The declared signal now, TERM and KILL when they are due. The second of two only brings these forward."""
+        if self._kill_at_ms is not None:
+            if self._term_at_ms is not None:
+                self._term_at_ms = min(self._term_at_ms, term_at_ms)
+            self._kill_at_ms = min(self._kill_at_ms, kill_at_ms)
+            return
+        self._stop_reason, self._term_at_ms, self._kill_at_ms = reason, term_at_ms, kill_at_ms
+        if self._signal and term_at_ms > layout.boot_ms():  # without a grace the TERM is the notice
             kin.warn(self._kin(), self._signal)
 
     def _has_ended(self) -> bool:

@@ -12,8 +12,10 @@ as possible. Paths are text and may be relative, because a shim works inside its
     said/         job     checkpoint.json and progress.json, as fairlease_sdk writes them
     exit.json     shim    how the first process ended
     gone.json     either  the end; nothing of the run is left. Whoever holds the lock writes it
+    ../../lease   agent   until when this host may run anything; keepers of all its runs read it
 
-Each is written whole and renamed, so that a reader finds all of it or none.
+Each is written whole and renamed, so that a reader finds all of it or none; but the lease is written in
+its place, so that a full disk does not end it.
 """
 
 import json
@@ -24,8 +26,18 @@ RUN, CLAIM, LEADER, STARTED = "run.json", "shim.json", "leader.json", "started.j
 STOP, EXIT, GONE = "stop.json", "exit.json", "gone.json"
 LOG, WORK, PREEMPT = "log", "work", "preempt"
 SAID, CHECKPOINT, PROGRESS = "said", "checkpoint.json", "progress.json"
+RESERVED = "fence.reserved"
+"""Bytes for the notice of a keeper, taken before a job could fill the disk."""
+KILL_AFTER_MS = 10_000
+"""Between TERM and KILL, but never more than half the stop margin: the whole stop must fit it (8.1)."""
 WAKE = "../../wake"
 """From a run directory: the pipe in which a shim names its run, so that the agent need not poll."""
+LEASE = "lease"
+OWN_LEASE = "../../lease"
+"""The name in a host's home, and the same from a run directory."""
+FENCED = "lease"
+"""Why a run was stopped whose host's lease ran out."""
+FENCED_DETAIL = "its host's lease ran out"
 
 
 def write_whole(path: str, data: bytes, *, is_durable: bool) -> None:
@@ -70,6 +82,21 @@ def tell(name: str, body: dict[str, object], *, is_durable: bool = False) -> Non
         os.close(fd)
 
 
+def kill_after_ms(margin_ms: int) -> int:
+    """How long after the TERM the KILL comes."""
+    return min(KILL_AFTER_MS, margin_ms // 2)
+
+
+def give_notice(reason: str, term_at_ms: int, kill_at_ms: int) -> None:
+    """The notice file of the working directory's run, by its keeper; the one the agent gave stands."""
+    if os.path.exists(PREEMPT):
+        return
+    notice = {"reason": reason, "term_at_ms": term_at_ms, "kill_at_ms": kill_at_ms}
+    with open(RESERVED, "r+b") as file:
+        file.write(json.dumps(notice).encode())
+    os.rename(RESERVED, PREEMPT)
+
+
 def read_stop() -> tuple[str, int, int] | None:
     """Reason and instants (`boot_ms`) of TERM and KILL from the working directory's stop.json; None without one."""
     try:
@@ -80,8 +107,46 @@ def read_stop() -> tuple[str, int, int] | None:
     return order["reason"], order.get("term_at_ms", 0), order["kill_at_ms"]
 
 
+def write_lease(path: str, boot: str, until_ms: int, length_ms: int) -> None:
+    """Notes until when (`boot_ms`) a host may run anything, and the lease's length. OSError as usual.
+
+    In place, and said twice: a reader in between finds two that differ. All of it has one length, always.
+    """
+    line = f"{max(until_ms, 0):020d} {max(length_ms, 0):020d}\n"
+    data = f"{boot}\n{line}{line}".encode()
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        write_whole(path, data, is_durable=False)
+        return
+    try:
+        os.pwrite(fd, data, 0)
+    finally:
+        os.close(fd)
+
+
+def read_lease(path: str, boot: str) -> tuple[int, int] | None:
+    """End and length of the lease; zeros when there is none of this boot, None amid a change: look again."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0, 0
+    try:
+        lines = os.read(fd, 4096).decode(errors="replace").split("\n")
+    finally:
+        os.close(fd)
+    if len(lines) < 3 or lines[1] != lines[2]:
+        return None
+    if lines[0] != boot:
+        return 0, 0
+    until, length = lines[1].split()
+    return int(until), int(length)
+
+
 def end_of(exit_code: int, stop_reason: str | None) -> tuple[str, str]:
     """End and detail of a run whose first process ended: `cancelled`, and why, when it had been asked to stop."""
+    if stop_reason == FENCED:
+        return "fault", FENCED_DETAIL
     if stop_reason is not None:
         return "cancelled", stop_reason
     return "failed" if exit_code else "succeeded", ""

@@ -1,24 +1,57 @@
-"""The agent as a process: simulated hosts until SIGTERM; exit codes as every part of the cell has them."""
+"""The agent as a process: the GPUs of this machine, or simulated hosts, until SIGTERM.
+
+Exit codes are those that every part of the cell has. NoGpus passes through, because whoever started
+the agent knows better what to do on a machine without any.
+"""
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator, Sequence
 
-from fairlease.agent.devices import simulated
+import msgspec
+
+from fairlease.agent.devices import Devices, Site, measure, simulated
+from fairlease.agent.nvml import open_gpus
 from fairlease.agent.service import serve
 from fairlease.runtime import telemetry
 from fairlease.runtime.errors import ShellError
-from fairlease.runtime.settings import read_settings
+from fairlease.runtime.settings import Settings, read_settings
 
 log = logging.getLogger("fairlease.agent")
 
 
-def main(cluster: str, *, first_host: int = 1) -> int:
-    """Serve the hosts of a cluster such as `4x8`; 0 after an orderly end, the error's own code otherwise."""
+def main(cluster: str = "", *, first_host: int = 1, site: Site | None = None) -> int:
+    """Serve this machine's GPUs, or the hosts of a cluster such as `4x8`; NoGpus where there are none.
+
+    0 after an orderly end, the error's own code otherwise. `site` goes before what the settings say.
+    """
     telemetry.configure("agent")
     try:
         settings = read_settings("agent")
-        asyncio.run(serve(settings, simulated(cluster, first_host)))
+        with _opened(settings, cluster, first_host, told(site or Site(), settings)) as hosts:
+            asyncio.run(serve(settings, hosts))
     except ShellError as error:
         log.error("%s", error)  # noqa: TRY400 - its text is for people; the trace would hide it
         return error.exit_code
     return 0
+
+
+def told(site: Site, settings: Settings) -> Site:
+    """What is told of this host: the command line goes before the settings, label by label."""
+    return msgspec.structs.replace(
+        site, pool=site.pool or settings.pool, labels={**dict(settings.labels), **site.labels}
+    )
+
+
+@contextlib.contextmanager
+def _opened(settings: Settings, cluster: str, first_host: int, site: Site) -> Iterator[Sequence[Devices]]:
+    machine = measure(settings.state_dir)
+    if cluster:
+        yield simulated(cluster, first_host, site, machine.disk_mib)
+        return
+    gpus = open_gpus(site, machine)
+    try:
+        yield (gpus,)
+    finally:
+        gpus.close()

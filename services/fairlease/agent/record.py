@@ -31,7 +31,10 @@ _REMOVING: Final = ".removing-"
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was ordered: run.json. `token` is the address of the grant, `boot` the kernel's boot id."""
+    """What was ordered: run.json. `token` is the address of the grant, `boot` the kernel's boot id.
+
+    `grace_ms` and `margin_ms` are for its keeper, should it have to stop the run by itself.
+    """
 
     attempt: AttemptId
     job: JobId
@@ -41,6 +44,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[HostId, ...]
     rank: int
     boot: str
+    grace_ms: int = 0
+    margin_ms: int = 30_000
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +98,7 @@ class RunDirectory:
         shutil.rmtree(making, ignore_errors=True)
         (making / layout.WORK).mkdir(mode=0o700, parents=True)
         (making / layout.SAID).mkdir(mode=0o700)
-        for name in _RESERVED:
+        for name in (*_RESERVED, layout.RESERVED):
             (making / name).write_bytes(b" " * _RESERVED_BYTES)
         if gone is not None:
             layout.write_whole(str(making / layout.GONE), msgspec.json.encode(gone), is_durable=True)

@@ -31,8 +31,6 @@ LOG_BYTES: Final = 16 * 1024 * 1024
 """How much of what a job prints is kept."""
 PREEMPT_FILE: Final = "FAIRLEASE_PREEMPT_FILE"
 SAID_DIR: Final = "FAIRLEASE_SAID_DIR"
-KILL_AFTER_MS: Final = 10_000
-"""Between TERM and KILL, but never more than half the stop margin: the whole stop must fit it (8.1)."""
 _SHIM: Final = Path(__file__).with_name("shim.py")
 _SOON_S: Final = 0.02
 _SWEEP_S: Final = 5.0
@@ -156,7 +154,7 @@ class Runs:
         """Notice now, TERM after the grace, KILL within the margin; a repeat restarts nothing, it only reminds."""
         if run.gone is not None:
             return
-        run.directory.order_stop(reason, grace_ms, min(KILL_AFTER_MS, margin_ms // 2))
+        run.directory.order_stop(reason, grace_ms, layout.kill_after_ms(margin_ms))
         claim = run.directory.claim()
         if claim is not None:
             process.tell(claim, signal.SIGUSR1)

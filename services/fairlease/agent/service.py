@@ -3,7 +3,8 @@
 Orders are read two ways that check each other: the host's subject is subscribed to, which is quick,
 and the last order kept is asked for at the start, after every reconnection and now and then, which
 loses nothing. So there is no consumer on the bus that could vanish, and the host takes each order
-any number of times. The agent works without the bus: it adopts and watches runs before it connects.
+any number of times. The agent works without the bus: it adopts and watches runs before it connects, and
+what runs ends with the host's lease (lease.py) if the bus stays away.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.agent import contracts
+from fairlease.agent import contracts, lease, telemetry
 from fairlease.agent.devices import Devices
 from fairlease.agent.host import Host
 from fairlease.agent.outbox import Outbox
@@ -49,13 +50,23 @@ class Link:
     def __init__(self, subjects: Subjects) -> None:
         self.subjects = subjects
         self.connection: Connection | None = None
+        self.is_up = asyncio.Event()
+        """Set once the first connection stands."""
+        self.news = asyncio.Event()
+        """Set whenever an order may have been missed."""
 
     async def report(self, host: str, kind: str, body: bytes) -> None:
         """Returns when the report is on the stream; BusAway when that is not known."""
-        reply = await self._request(self.subjects.report(host, kind), body)
-        answer: dict[str, Any] = json.loads(reply.data)
-        if "error" in answer:
-            raise BusAway(f"report {kind} of {host}: {answer['error']}")
+        await self._store(self.subjects.report(host, kind), body)
+
+    async def renew(self, host: str, body: bytes, patience_s: float) -> None:
+        """Returns when the renewal is on the stream; BusAway when that is not known so many seconds later."""
+        await self._store(self.subjects.lease(host), body, patience_s)
+
+    async def sample(self, host: str, kind: str, body: bytes) -> None:
+        """Sends what devices do, if the bus is there to hear it."""
+        if self.connection is not None and self.connection.is_connected:
+            await self.connection.publish(self.subjects.telemetry(host, kind), body)
 
     async def contract(self, digest: str) -> bytes | None:
         return await self._last(self.subjects.contracts_stream, self.subjects.contract(digest))
@@ -73,11 +84,17 @@ class Link:
             return None
         raise BusAway(f"{subject}: the bus answers {status}")
 
-    async def _request(self, subject: str, body: bytes) -> Msg:
+    async def _store(self, subject: str, body: bytes, patience_s: float = _ANSWER_S) -> None:
+        reply = await self._request(subject, body, patience_s)
+        answer: dict[str, Any] = json.loads(reply.data)
+        if "error" in answer:
+            raise BusAway(f"{subject}: {answer['error']}")
+
+    async def _request(self, subject: str, body: bytes, patience_s: float = _ANSWER_S) -> Msg:
         if self.connection is None or not self.connection.is_connected:
             raise BusAway(f"{subject}: not connected")
         try:
-            reply = await self.connection.request(subject, body, timeout=_ANSWER_S)
+            reply = await self.connection.request(subject, body, timeout=patience_s)
         except (nats.errors.Error, OSError) as error:
             _heed_cancellation()
             raise BusAway(f"{subject}: {type(error).__name__}: {error}") from error
@@ -123,7 +140,9 @@ async def serve(
                 host.open()
                 served.append(host)
                 work.append(group.create_task(host.outbox.run()))
+                work.append(group.create_task(_keep_lease(link, host)))
             work.append(group.create_task(_follow(settings, link, served)))
+            work.append(group.create_task(telemetry.tell(link.sample, hosts, link.is_up)))
             await stop.wait()
         finally:
             await _end(work)
@@ -133,6 +152,12 @@ async def serve(
                 await _close(link.connection)
             for lock in locks:
                 os.close(lock)
+
+
+async def _keep_lease(link: Link, host: Host) -> None:
+    """Renews the host's lease for ever. When it had run out, the order is read again: the one it had may be old."""
+    await link.is_up.wait()
+    await lease.keep(host.lease, partial(link.renew, host.id), host.incarnation, link.news.set)
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:
@@ -186,8 +211,7 @@ def _opened(home: Path) -> int:
 async def _follow(settings: Settings, link: Link, hosts: list[Host]) -> None:
     """Connects, subscribes, and asks for the orders kept whenever one may have been missed. Never returns."""
     connection = await connect(settings, "agent")
-    news = asyncio.Event()
-    connection.guard.on_reconnect(news.set)
+    connection.guard.on_reconnect(link.news.set)
     for host in hosts:
         await connection.subscribe(link.subjects.order(host.id), cb=partial(_on_order, host))
         for name, reply in (("logs", answer), ("progress", progress)):
@@ -195,8 +219,9 @@ async def _follow(settings: Settings, link: Link, hosts: list[Host]) -> None:
                 link.subjects.ask(f"agent-{host.id}", name), cb=partial(_on_question, host, reply)
             )
     link.connection = connection
+    link.is_up.set()
     while True:
-        news.clear()
+        link.news.clear()
         is_complete = True
         for host in hosts:
             try:
@@ -209,7 +234,7 @@ async def _follow(settings: Settings, link: Link, hosts: list[Host]) -> None:
                     _obey(host, data)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_REFRESH_S if is_complete else _AGAIN_S):
-                await news.wait()
+                await link.news.wait()
 
 
 async def _on_order(host: Host, message: Msg) -> None:

@@ -45,7 +45,7 @@ class Check(NamedTuple):
 
 def run(args: argparse.Namespace) -> int:
     """Make all checks and print them; 0 when all are well, else 1."""
-    checks = [_python(), _disk(), *asyncio.run(_cell(args))]
+    checks = [_python(), _disk(), _devices(), *asyncio.run(_cell(args))]
     output = output_of(args)
     if output.form in ("table", "wide"):
         print_text(screen(checks, output.style, is_quiet=output.is_quiet))
@@ -87,6 +87,21 @@ def _disk() -> Check:
         f"{free_mib} MiB free for {where}{made}",
         f"make room there (at least {LEAST_FREE_MIB} MiB), or set FAIRLEASE_HOME to a larger disk",
     )
+
+
+def _devices() -> Check:
+    """The GPUs of this machine; none is well, because a cell may simulate its hosts or have them elsewhere."""
+    from fairlease.agent.devices import Machine, NoGpus, Site
+    from fairlease.agent.nvml import DRIVER_LABEL, open_gpus
+
+    try:
+        gpus = open_gpus(Site(), Machine(0, 0, 0))
+    except NoGpus as none:
+        return Check("devices", not none.mend, str(none), none.mend)
+    gpus.close()
+    found = gpus.inventory()
+    driver = f", driver {found.labels[DRIVER_LABEL]}" if DRIVER_LABEL in found.labels else ""
+    return Check("devices", is_ok=True, found=f"{len(found.gpus)} x {found.model}{driver}")
 
 
 async def _cell(args: argparse.Namespace) -> list[Check]:

@@ -19,6 +19,7 @@ from fairlease_schemas.units import parse_length_ms, parse_memory_mib
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 _MAX_COUNT: Final = 10**9
 _ATTEMPT: Final = re.compile(r"job-[a-z0-9]+-a[0-9]+")
+_BLOCK: Final = re.compile(r"(?=.{1,128}$)[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 
 class Parser(argparse.ArgumentParser):
@@ -100,6 +101,25 @@ def pair(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not KEY=VALUE")
     return key, value
+
+
+def label(text: str) -> tuple[str, str]:
+    """A label of a host, written `KEY=VALUE`, as contracts can ask for it."""
+    from fairlease.runtime.settings import LABEL_LIMIT, is_label
+
+    key, value = pair(text)
+    if not is_label(key, value):
+        raise argparse.ArgumentTypeError(f"{text[:70]!r} is not a label: {LABEL_LIMIT}")
+    return key, value
+
+
+def block(text: str) -> str:
+    """Where a host stands, outermost first, parts joined by `/`."""
+    if _BLOCK.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text[:70]!r} is no topology block: write parts of a-z A-Z 0-9 . _ - joined by /, as in row-a/rack-7"
+        )
+    return text
 
 
 def memory(text: str) -> str:

@@ -1,7 +1,8 @@
 """`fairlease up`: a whole cell on this machine, until Ctrl-C; stop and start again and everything goes on.
 
-What was asked for at the first start (hosts to simulate, accounts) is kept in the state directory,
-so that a plain `fairlease up` brings the same cell back.
+Without hosts to simulate, the GPUs of this machine are served; where there are none, `up` says so and
+goes on without. What was asked for at the first start (hosts to simulate, what is said of them, accounts)
+is kept in the state directory, so that a plain `fairlease up` brings the same cell back.
 """
 
 import argparse
@@ -16,9 +17,11 @@ from typing import Final
 
 import msgspec
 
+from fairlease.agent.devices import NoGpus, Site, measure
 from fairlease.cli.exits import CommandError
+from fairlease.cli.serve import site_of
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
-from fairlease.runtime.settings import DEFAULT_ACCOUNTS, read_settings
+from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
 from fairlease.runtime.telemetry import configure
 
@@ -27,10 +30,22 @@ EXIT_NOT_READY: Final = 69
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a cell is made of: accounts with an inbox, and hosts to simulate, as `4x8` (empty: none)."""
+    """What a cell is made of: accounts with an inbox, and hosts to simulate, as `4x8` (empty: none).
+
+    `site` is what was said of its hosts.
+    """
 
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
     simulate: str = ""
+    site: Site = Site()
+
+
+class Served(msgspec.Struct, frozen=True):
+    """What this cell's own agent serves: how many hosts, a line about them, and what is said of them."""
+
+    hosts: int
+    line: str
+    site: Site
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,11 +55,12 @@ def run(args: argparse.Namespace) -> int:
     accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account)))
     simulate = "x".join(map(str, args.simulate_gpus)) if args.simulate_gpus else wanted.simulate
     _refuse_other_hosts(wanted.simulate, simulate)
-    wanted = Wanted(accounts, simulate)
     configure("up")
+    served = _served(simulate, _merged(wanted.site, site_of(args)), settings)
+    wanted = Wanted(accounts, simulate, served.site)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
     try:
-        return asyncio.run(_up(Supervisor(settings, _parts(args, wanted)), wanted))
+        return asyncio.run(_up(Supervisor(settings, _parts(args, wanted, served)), wanted, served))
     except (ConfigWrong, BusAway) as error:
         code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
         raise CommandError(code, str(error)) from error
@@ -63,29 +79,70 @@ def _refuse_other_hosts(before: str, now: str) -> None:
         )
 
 
-def _parts(args: argparse.Namespace, wanted: Wanted) -> list[Part]:
+def _merged(before: Site, now: Site) -> Site:
+    """What was said at an earlier start, under what is said now."""
+    return Site(
+        host=now.host or before.host,
+        pool=now.pool or before.pool,
+        block=now.block or before.block,
+        labels={**before.labels, **now.labels},
+    )
+
+
+def _served(simulate: str, site: Site, settings: Settings) -> Served:
+    """The hosts to simulate, else the GPUs of this machine, else none and why.
+
+    The name of a host with real GPUs is kept, so that work on it is found again under another machine name.
+    """
+    if simulate:
+        line = f"{simulate} GPUs, SIMULATED: jobs are real processes, the GPUs are not"
+        return Served(int(simulate.partition("x")[0]), line, site)
+    from fairlease.agent.main import told
+    from fairlease.agent.nvml import open_gpus
+
+    try:
+        gpus = open_gpus(told(site, settings), measure(settings.state_dir))
+    except NoGpus as none:
+        mend = f" ({none.mend})" if none.mend else ""
+        return Served(0, f"none: {none}{mend}; simulate some: `fairlease up --simulate-gpus 4x8`", site)
+    gpus.close()
+    found = gpus.inventory()
+    line = f"{len(found.gpus)} x {found.model}, host {gpus.host} in pool {found.pool}"
+    return Served(1, line, msgspec.structs.replace(site, host=gpus.host))
+
+
+def _parts(args: argparse.Namespace, wanted: Wanted, served: Served) -> list[Part]:
     parts = service_parts(args.replicas)
-    if wanted.simulate:
-        parts.append(agent_part(wanted.simulate))
+    if served.hosts:
+        real = Part(name="agent", arguments=("serve", "agent"))
+        agent = agent_part(wanted.simulate) if wanted.simulate else real
+        words = _words(served.site, is_real=not wanted.simulate)
+        parts.append(msgspec.structs.replace(agent, arguments=(*agent.arguments, *words)))
     return parts
 
 
-async def _up(supervisor: Supervisor, wanted: Wanted) -> int:
+def _words(site: Site, *, is_real: bool) -> list[str]:
+    """The options by which an agent is told what is said of its hosts."""
+    said = {"--pool": site.pool, "--block": site.block, "--host": site.host if is_real else ""}
+    words = [f"{option}={value}" for option, value in said.items() if value]
+    return words + [f"--label={key}={value}" for key, value in site.labels.items()]
+
+
+async def _up(supervisor: Supervisor, wanted: Wanted, served: Served) -> int:
     asked_to_end = asyncio.Event()
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, asked_to_end.set)
     started_s = time.monotonic()
-    hosts = int(wanted.simulate.partition("x")[0]) if wanted.simulate else 0
     try:
         await supervisor.start()
         keep(supervisor.settings.state_dir, wanted)
-        ready = asyncio.create_task(supervisor.wait_ready(hosts=hosts))
+        ready = asyncio.create_task(supervisor.wait_ready(hosts=served.hosts))
         ended = asyncio.create_task(asked_to_end.wait())
         await asyncio.wait((ready, ended), return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()
-            _say(supervisor, wanted, time.monotonic() - started_s)
+            _say(supervisor, wanted, served, time.monotonic() - started_s)
             await ended
         else:
             ready.cancel()
@@ -97,14 +154,12 @@ async def _up(supervisor: Supervisor, wanted: Wanted) -> int:
     return 0
 
 
-def _say(supervisor: Supervisor, wanted: Wanted, took_s: float) -> None:
+def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) -> None:
     """What is there now, and what to type next."""
     lines = [
         f"ready in {took_s:.1f} s: cell {supervisor.settings.cell}, bus {supervisor.url}",
         f"  accounts  {', '.join(wanted.accounts)}",
-        f"  devices   {wanted.simulate} GPUs, SIMULATED: jobs are real processes, the GPUs are not"
-        if wanted.simulate
-        else "  devices   none: add some with `fairlease up --simulate-gpus 4x8`",
+        f"  devices   {served.line}",
         f"  logs      {supervisor.logs}",
         "next, in another terminal:",
         "  fairlease budget set team-a --weight 1",

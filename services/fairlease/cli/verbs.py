@@ -14,9 +14,11 @@ from fairlease.cli.parser import (
     after,
     answer_options,
     array,
+    block,
     grid,
     identity_options,
     job,
+    label,
     length,
     length_ms,
     memory,
@@ -109,7 +111,7 @@ def _add_terms(leaf: Parser) -> None:
     terms.add_argument("--pool", type=name, action="append", metavar="NAME", help="accepted pool, in order; repeatable")
     terms.add_argument("--lane", choices=("debug",), help="ask for the debug lane")
     terms.add_argument("--max-retries", type=whole, metavar="N", help="retries after the job's own failures (0)")
-    terms.add_argument("--grace", type=length, metavar="LENGTH", help="time between the notice and the kill (30s)")
+    terms.add_argument("--grace", type=length, metavar="LENGTH", help="time between the notice and the TERM to all (30s)")
     terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
     terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
     _add_host_terms(leaf)
@@ -123,7 +125,7 @@ def _add_host_terms(leaf: Parser) -> None:
     asks.add_argument("--memory-per-host", type=memory, metavar="SIZE", help="for example 512Gi (the GPUs' part of it)")
     asks.add_argument("--disk-per-host", type=memory, metavar="SIZE", help="for example 2Ti (the GPUs' part of it)")
     asks.add_argument("--gpu-model", action="append", metavar="TEXT", help="a GPU model that will do; repeatable")
-    asks.add_argument("--min-gpu-memory", type=memory, metavar="SIZE", help="memory of one GPU, for example 80Gi")
+    asks.add_argument("--min-gpu-memory", type=memory, metavar="SIZE", help="memory of one GPU, for example 79Gi")
     asks.add_argument("--host-label", type=pair, action="append", metavar="K=V", help="a label of the host; repeatable")
     asks.add_argument("--same-block", action="store_true", default=None, help="all hosts in one topology block")
 
@@ -271,12 +273,14 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     up.add_argument(
         "--account", type=name, action="append", default=[], metavar="NAME", help="give this account an inbox"
     )
+    _add_site(up)
     serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
     serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
     serve.add_argument("--simulate-gpus", type=grid, metavar="HxG", help="agent: simulated hosts x GPUs")
     serve.add_argument(
         "--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)"
     )
+    _add_site(serve)
     _leaf(
         verbs,
         "doctor",
@@ -285,3 +289,16 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
         about="what is wrong, and how to mend it",
     )
     _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
+
+
+def _add_site(leaf: Parser) -> None:
+    """What an agent is told of its hosts because it cannot measure it."""
+    site = leaf.add_argument_group("hosts", "what is said of the agent's hosts")
+    site.add_argument(
+        "--pool", type=name, metavar="NAME", help="the pool they join (FAIRLEASE_POOL, else the GPU model)"
+    )
+    site.add_argument("--block", type=block, metavar="PATH", help="where they stand, outermost first: row-a/rack-7")
+    site.add_argument(
+        "--label", type=label, action="append", default=[], metavar="K=V", help="a label for contracts; repeatable"
+    )
+    site.add_argument("--host", type=name, metavar="NAME", help="id of the host with real GPUs (the machine's name)")

@@ -6,20 +6,22 @@ not know of each other (stillborn when the cancel came first, overtaken when the
 waited for others, time-outs, ends of backoffs. A record holds so many events; the next takes up the rest.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
+from fairlease.core import faults
 from fairlease.core import job as jobs
 from fairlease.core.budget import refuse_unreadable
 from fairlease.core.decision import Decision, decision_ms, is_owed
 from fairlease.core.dependency import Fate
-from fairlease.core.hold import cancel, hold, release
+from fairlease.core.hold import NOBODY, cancel, hold, release
 from fairlease.core.job import Attempt, Job, Phase
 from fairlease.core.stage import Stage
 from fairlease.core.submission import submit
 from fairlease.core.world import NEVER_MS, World
 from fairlease_schemas import commands, reports
-from fairlease_schemas.envelope import Answer, Misshapen, Submitted, TimerFired, Unreadable
-from fairlease_schemas.ids import job_id, job_of
+from fairlease_schemas.envelope import Answer, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
+from fairlease_schemas.ids import AttemptId, HostId, job_id, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
@@ -28,6 +30,7 @@ from fairlease_schemas.job import (
     End,
     JobCancelled,
     JobFailed,
+    JobHeld,
     JobRefused,
     JobReleased,
     JobRequeued,
@@ -48,6 +51,8 @@ MAX_EVENTS_PER_RECORD = 400
 MAX_DUTIES_PER_RECORD = 200
 MAX_STEP = 10**15
 MAX_DETAIL = 300
+MAX_FAULTS_TOLD = 8
+LEASE_LOST = "its host's lease was lost"
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
 
@@ -75,7 +80,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
 
 def due_ms(world: World) -> int | None:
     """The next time-out or end of a backoff."""
-    next_ms = world.next_due_ms()
+    next_ms = world.dues.next_ms()
     return None if next_ms == NEVER_MS else next_ms
 
 
@@ -116,7 +121,7 @@ def _answer(stage: Stage, answer: Answer) -> None:
             _checkpoint(stage, answer.who, answer.said)
         case reports.RunGone():
             _gone(stage, answer.who, answer.said)
-        case TimerFired():
+        case TimerFired() | LeasesRead():
             pass  # what is due is a duty
         case (
             commands.ChangeBudget()
@@ -124,6 +129,8 @@ def _answer(stage: Stage, answer: Answer) -> None:
             | commands.ChangePolicy()
             | commands.CordonHost()
             | commands.ReturnHost()
+            | commands.RequestDrain()
+            | commands.UndrainHost()
             | reports.HostUp()
         ):
             pass  # for another service
@@ -167,14 +174,19 @@ def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
     if any(part.host == host for part in attempt.gone):
         return
     exit_code = said.exit_code if said.exit_code is not None and said.exit_code in EXIT_CODES else None
-    job = stage.emit(
-        job, PartGone(attempt=attempt.id, host=host, end=said.end, exit_code=exit_code, detail=said.detail[:MAX_DETAIL])
-    )
+    detail = said.detail[:MAX_DETAIL]
+    _part_gone(stage, job, PartGone(attempt=attempt.id, host=host, end=said.end, exit_code=exit_code, detail=detail))
+
+
+def _part_gone(stage: Stage, job: Job, event: PartGone) -> Job:
+    """Nothing is left on that host; the attempt ends with its last part, and else its other parts are told to stop."""
+    job = stage.emit(job, event)
     attempt = job.attempts[-1]
     if len(attempt.gone) == len(attempt.parts):
-        _end(stage, job, attempt)
-    elif said.end is not End.SUCCEEDED and attempt.ending is None:
-        stage.emit(job, AttemptEnding(attempt=attempt.id, end=said.end, grace_ms=job.request.grace_ms))
+        return _end(stage, job, attempt)
+    if event.end is not End.SUCCEEDED and attempt.ending is None:
+        return stage.emit(job, AttemptEnding(attempt=attempt.id, end=event.end, grace_ms=job.request.grace_ms))
+    return job
 
 
 def outcome(attempt: Attempt) -> tuple[End, int | None]:
@@ -191,18 +203,24 @@ def outcome(attempt: Attempt) -> tuple[End, int | None]:
     return End.SUCCEEDED, 0
 
 
-def _end(stage: Stage, job: Job, attempt: Attempt) -> None:
-    """All parts are gone: release, then the terminal event of the job."""
+def _end(stage: Stage, job: Job, attempt: Attempt) -> Job:
+    """All parts are gone: release, then the terminal event of the job, and a hold after faults on many hosts (7.7)."""
     end, exit_code = outcome(attempt)
     job = stage.emit(job, AttemptEnded(attempt=attempt.id, end=end, exit_code=exit_code))
     if job.is_terminal:
-        return
+        return job
     terminal = _terminal(stage.policy, job, end, exit_code, attempt)
     if not isinstance(terminal, JobRequeued):
         stage.end_reason(job)  # of one that was held in the moment of its grant
     job = stage.emit(job, terminal)
     if job.phase is Phase.BACKOFF and isinstance(terminal, JobRequeued):
         stage.begin_reason(job.id, Reason.RETRY_BACKOFF, Evidence(for_ms=terminal.backoff_ms))
+    faulty = faults.hosts_of(job, stage.now_ms - stage.policy.fault_span_ms)
+    if job.phase is Phase.WAITING and end is End.FAULT and 0 < stage.policy.fault_hosts <= len(faulty):
+        told = f"faults on {', '.join(faulty[:MAX_FAULTS_TOLD])}"
+        job = stage.emit(job, JobHeld(job=job.id, account=NOBODY, reason=told))
+        stage.begin_reason(job.id, Reason.JOB_HELD, Evidence())
+    return job
 
 
 def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt: Attempt) -> jobs.JobEvent:
@@ -229,12 +247,21 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
 
 
 def _duties(stage: Stage) -> None:
-    """What is due: ends of stillborn attempts, stops of overtaken ones, waits for other jobs, time-outs, backoffs."""
+    """What is due.
+
+    1. Parts on hosts whose leases were lost are gone;
+    2. stillborn attempts end, overtaken ones are told to stop;
+    3. jobs that waited for others go on, or never will;
+    4. time-outs, and ends of backoffs.
+    """
+    for attempt_id, lost in list(stage.world.lost.items())[:MAX_DUTIES_PER_RECORD]:
+        if len(stage.events) < MAX_EVENTS_PER_RECORD:
+            _lose(stage, attempt_id, lost)
     for attempt_id, name in list(stage.world.stillborn.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id:
             stage.emit(job, AttemptEnded(attempt=attempt_id, end=End.CANCELLED))
-    for attempt_id, name in list(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
+    for attempt_id, name in sorted(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id and job.live.ending is None:
             end = End.CANCELLED if job.is_terminal else End.PREEMPTED
@@ -243,9 +270,19 @@ def _duties(stage: Stage) -> None:
     for name in ready[:MAX_DUTIES_PER_RECORD]:
         if len(stage.events) < MAX_EVENTS_PER_RECORD:
             _unblock(stage, stage.job(name))
-    for name in stage.world.dues_until(stage.now_ms)[:MAX_DUTIES_PER_RECORD]:
+    for name in stage.world.dues.until(stage.now_ms)[:MAX_DUTIES_PER_RECORD]:
         if len(stage.events) < MAX_EVENTS_PER_RECORD:
             _due(stage, stage.job(name))
+
+
+def _lose(stage: Stage, attempt_id: AttemptId, hosts: Sequence[HostId]) -> None:
+    """Parts of the attempt stand on hosts whose leases are lost: they are gone (7.6)."""
+    for host in hosts:
+        job = stage.job(job_of(attempt_id))
+        if job is None or job.live is None or job.live.id != attempt_id:
+            return
+        if all(part.host != host for part in job.live.gone):
+            _part_gone(stage, job, PartGone(attempt=attempt_id, host=host, end=End.FAULT, detail=LEASE_LOST))
 
 
 def _unblock(stage: Stage, job: Job | None) -> None:

@@ -6,7 +6,8 @@ budget would stand above its share from the first minute. It runs only where roo
 """
 
 from fairlease.core.budget import Tree
-from fairlease.core.fairshare.standing import standings
+from fairlease.core.fairshare.standing import floor_ms, standings
+from fairlease.core.policy_rules import window_bound
 from fairlease.core.world import World
 from fairlease_schemas.ids import BudgetId, PoolId
 from fairlease_schemas.job import Advice, Request
@@ -44,7 +45,7 @@ def _oversized(world: World, policy: Policy, budget: BudgetId, request: Request,
     if whole_gpu_ms <= less * entitled_gpu_ms:
         return None
     longest_ms = max(0, less * entitled_gpu_ms // (1000 * gpus) // MINUTE_MS * MINUTE_MS)
-    bound_ms = next((b.shortest_ms for b in policy.window_bounds if gpus <= b.up_to_gpus), 0)
+    bound_ms = window_bound(policy, gpus).shortest_ms
     way_out = f"the longest window that could evict is {format_length(longest_ms)}"
     if longest_ms < max(1, bound_ms):
         way_out = "no window of that many GPUs could evict"
@@ -59,7 +60,7 @@ def _oversized(world: World, policy: Policy, budget: BudgetId, request: Request,
 def _floor_gpu_ms(world: World, policy: Policy, pool: PoolId, budget: BudgetId) -> int:
     """The least that the budget counts as entitled to (2.3): its present share of the present capacity."""
     meter = world.fleet.schedulable.get(pool)
-    return leaf_part(world.tree, budget, (meter.value if meter else 0) * policy.entitlement_floor_ms)
+    return leaf_part(world.tree, budget, (meter.value if meter else 0) * floor_ms(policy))
 
 
 def _entitled_gpu_ms(world: World, pool: PoolId, budget: BudgetId, now_ms: int) -> int:

@@ -124,7 +124,7 @@ class Piece(msgspec.Struct, frozen=True):
 class Uncharged(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that ended and awaits its one charge; `ended` is the address of its end.
 
-    `credit_gpu_ms` is what a host fault undid, `caused_gpu_ms` what its victims lost (2.6).
+    `credit_gpu_ms` is what a host fault or a drain's deadline undid, `caused_gpu_ms` what its victims lost (2.6).
     """
 
     budget: BudgetId
@@ -139,8 +139,8 @@ class Uncharged(msgspec.Struct, frozen=True, kw_only=True):
 def owed(job: Job, attempt: Attempt, ended: Address) -> Uncharged:
     """What an attempt that is over owes its budget. A stillborn one held nothing that anybody could use."""
     held_gpu_ms = 0 if attempt.is_stillborn else attempt.held_gpu_ms(attempt.ended_ms)
-    is_fault = attempt.end is End.FAULT
-    unsaved_gpu_ms = attempt.gpus * (attempt.ended_ms - attempt.saved_ms) if is_fault else 0
+    is_credited = attempt.end is End.FAULT or attempt.is_credited
+    unsaved_gpu_ms = attempt.gpus * (attempt.ended_ms - attempt.saved_ms) if is_credited else 0
     return Uncharged(
         budget=job.budget,
         pool=attempt.pool,

@@ -8,6 +8,7 @@ from fairlease.core import constraint
 from fairlease.core.advice import advise
 from fairlease.core.job import replace
 from fairlease.core.membership import leads_of, role_of, shown
+from fairlease.core.policy_rules import window_bound
 from fairlease.core.world import World
 from fairlease_schemas.ids import AccountId, BudgetId
 from fairlease_schemas.job import Advice, Problem, Request
@@ -135,7 +136,7 @@ def _window(policy: Policy, request: Request) -> list[Problem]:
     if window_ms == 0:
         return []
     gpus = request.hosts * request.gpus_per_host
-    bound = next((b for b in policy.window_bounds if gpus <= b.up_to_gpus), policy.window_bounds[-1])
+    bound = window_bound(policy, gpus)
     too_short = request.is_resumable and window_ms < bound.shortest_ms
     too_long = request.is_resumable and window_ms > bound.longest_ms
     if not too_short and not too_long:

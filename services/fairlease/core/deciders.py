@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from fairlease.core import admission, health, ledger
+from fairlease.core import admission, drain, health, ledger
 from fairlease.core.decision import Decider
 from fairlease.core.fairshare import rank
 from fairlease.core.placement import place
@@ -30,5 +30,5 @@ RULES: Final[dict[str, Rule]] = {
     "ranker": Rule(rank.decide, rank.due_ms),
     "placement": Rule(place.decide, _never),
     "preemption": Rule(preempt.decide, _never),
-    "health": Rule(health.decide, _never),
+    "health": Rule(health.decide, drain.due_ms),
 }

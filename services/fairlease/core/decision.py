@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from fairlease.core.world import World
-from fairlease_schemas.envelope import RECORD_VERSION, Address, Answer, Event, Record, TimerFired
+from fairlease_schemas.envelope import RECORD_VERSION, Address, Answer, Event, LeasesRead, Record, TimerFired
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,4 +54,4 @@ def record_of(world: World, service: str, decision: Decision) -> Record:
 
 def is_owed(answer: Answer) -> bool:
     """Commands and reports are owed an answer even when it is "already so"; a timer is owed none."""
-    return not isinstance(answer.said, TimerFired)
+    return not isinstance(answer.said, TimerFired | LeasesRead)

@@ -9,6 +9,7 @@ import msgspec
 from fairlease.core.job import Job, Phase, replace
 from fairlease.core.line import class_key
 from fairlease.core.outlook import LATER, NOW, Outlook, Outlooks
+from fairlease.core.policy_rules import window_bound
 from fairlease.core.view import as_of, order_of_waiting
 from fairlease.core.words import PLANS, REASONS, STATES, TAILS
 from fairlease.core.world import OpenReason, World
@@ -79,11 +80,12 @@ def _rank(world: World, job: JobId) -> int | None:
 
 
 def _open_reasons(world: World, job: Job) -> list[OpenReason]:
-    """The job's own, then its class's: why it is not placed, and what its eviction waits for."""
+    """The job's own, and its class's: what its eviction waits for, else why it is not placed."""
     found = [world.reason("admission", job.id)]
     if job.phase is Phase.WAITING:
         key = class_key(job)
-        found += [world.reason("placement", key), world.reason("preemption", key)]
+        # What an eviction waits for says more than that hosts are meant for it.
+        found.append(world.reason("preemption", key) or world.reason("placement", key))
     return [reason for reason in found if reason is not None]
 
 
@@ -111,7 +113,10 @@ def _counterfactuals(world: World, job: Job) -> tuple[Counterfactual, ...]:
     for field, values in _smaller(policy, job):
         best: tuple[int, int] | None = None
         for value in values:
-            outlook = outlooks.best(replace(job, request=replace(job.request, **{field: value})))
+            changed = replace(job, request=replace(job.request, **{field: value}))
+            if not _has_fit_window(policy, changed):
+                continue
+            outlook = outlooks.best(changed)
             start_ms = outlook.start_by_ms if outlook is not None else None
             if outlook is None or start_ms is None or (present_ms is not None and start_ms >= present_ms):
                 continue
@@ -129,13 +134,22 @@ def _smaller(policy: Policy, job: Job) -> list[tuple[str, list[int]]]:
     request = job.request
     gpus = list(range(request.gpus_per_host - 1, 0, -1)) if request.hosts == 1 else []
     hosts = [h for h in (request.hosts // 2, request.hosts // 4, 1) if 0 < h < request.hosts]
-    bound = next((b for b in policy.window_bounds if job.gpus <= b.up_to_gpus), policy.window_bounds[-1])
+    bound = window_bound(policy, job.gpus)
     windows = []
     window_ms = request.min_runtime_ms // 2
     while request.is_resumable and not request.lane and window_ms >= bound.shortest_ms:
         windows.append(window_ms - window_ms % MINUTE_MS)
         window_ms //= 2
     return [("gpus_per_host", gpus), ("hosts", list(dict.fromkeys(hosts))), ("min_runtime_ms", windows)]
+
+
+def _has_fit_window(policy: Policy, job: Job) -> bool:
+    """Whether a gang of that size may ask for its window (1.4): what would be refused is no way to start sooner."""
+    request = job.request
+    if job.is_idle_work or request.lane or not request.is_resumable:
+        return True
+    bound = window_bound(policy, job.gpus)
+    return bound.shortest_ms <= request.min_runtime_ms <= bound.longest_ms
 
 
 def _start_ms(world: World, job: Job, outlook: Outlook | None) -> int | None:

@@ -1,7 +1,7 @@
 """The fleet: every host with who holds each of its GPUs, and each pool's schedulable GPU-time.
 
 A GPU is schedulable while its host has no hold, or while an attempt from before the hold still has
-it (metrics M1). Occupancy is an index over the live attempts: it can be made again from them.
+it (2.2). Occupancy is an index over the live attempts: it can be made again from them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,6 +20,7 @@ class Fleet:
         self.schedulable = schedulable
         self._occupants: dict[HostId, list[AttemptId]] = {h.id: [""] * h.gpus for h in hosts.values()}
         self._counted: dict[HostId, int] = {}
+        self._draining: dict[HostId, None] = {h.id: None for h in hosts.values() if h.drain is not None}
 
     def recount(self) -> None:
         """After loading: remember what each host contributes to its pool, without a new step."""
@@ -28,6 +29,10 @@ class Fleet:
     def pools(self) -> list[PoolId]:
         """Every pool that has a host, by id."""
         return sorted({host.inventory.pool for host in self.hosts.values()})
+
+    def draining(self) -> list[Host]:
+        """Hosts with a drain that was not returned, by id."""
+        return [self.hosts[name] for name in sorted(self._draining)]
 
     def in_pool(self, pool: PoolId) -> Iterator[Host]:
         return (host for host in self.hosts.values() if host.inventory.pool == pool)
@@ -51,6 +56,10 @@ class Fleet:
         if before is not None and before.inventory.pool != host.inventory.pool:
             self._count(before.inventory.pool, host.id, 0, at_ms, forget_before_ms)
         self.hosts[host.id] = host
+        if host.drain is not None:
+            self._draining[host.id] = None
+        else:
+            self._draining.pop(host.id, None)
         if before is None or before.gpus != host.gpus:
             self._occupants[host.id] = [""] * host.gpus
         self._recount_host(host.id, at_ms, forget_before_ms)

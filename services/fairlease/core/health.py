@@ -2,13 +2,14 @@
 
 from typing import assert_never
 
+from fairlease.core import drain, lease
 from fairlease.core import host as hosts
 from fairlease.core.budget import refuse_unreadable
 from fairlease.core.decision import Decision, decision_ms, is_owed
 from fairlease.core.host import CHANGED_DEVICES, HEALTH, MAX_POOLS, Host
 from fairlease.core.world import World
 from fairlease_schemas import commands, reports
-from fairlease_schemas.envelope import Answer, Event, Misshapen, Submitted, TimerFired, Unreadable
+from fairlease_schemas.envelope import Answer, Event, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
 from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered
 from fairlease_schemas.ids import HostId, PoolId
 
@@ -21,12 +22,14 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     staged: dict[HostId, Host] = {}
     events: list[Event] = []
     for answer in answers:
-        for event in _answer(world, staged, answer):
+        for event in _answer(world, staged, answer, now_ms):
             events.append(event)
             if isinstance(event, HostRegistered | HostHeld | HostHoldCleared):
                 changed = hosts.evolve(_host(world, staged, event.host), event, now_ms)
                 if changed is not None:
                     staged[event.host] = changed
+    if not events:  # what follows by itself is decided on the fold, beside no message that changed a host
+        events.extend(drain.duties(world, world.policy, now_ms))
     if not events and not any(map(is_owed, answers)):
         return None
     return Decision(kind="hosts", at_ms=now_ms, events=tuple(events), answers=answers)
@@ -44,7 +47,7 @@ def _pools_beside(world: World, staged: dict[HostId, Host], pool: PoolId) -> set
     return here.union(world.fleet.pools())
 
 
-def _answer(world: World, staged: dict[HostId, Host], answer: Answer) -> list[Event]:
+def _answer(world: World, staged: dict[HostId, Host], answer: Answer, now_ms: int) -> list[Event]:
     match answer.said:
         case reports.HostUp():
             host = _host(world, staged, answer.who)
@@ -57,6 +60,12 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer) -> list[Ev
             if held and is_as_registered:
                 events.append(HostHoldCleared(host=answer.who, owner=HEALTH, kind=CHANGED_DEVICES))
             return events
+        case commands.RequestDrain():
+            assert world.policy is not None, "nothing is decided before the first policy"
+            planned = drain.request(world, world.policy, answer, answer.said, now_ms)
+            return [] if planned is None else [planned]
+        case commands.UndrainHost():
+            return drain.undrain(world, answer, answer.said)
         case commands.CordonHost() | commands.ReturnHost():
             event = hosts.command(_host(world, staged, answer.said.host), answer, answer.said)
             return [] if event is None else [event]
@@ -64,6 +73,9 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer) -> list[Ev
             return [refuse_unreadable(answer, answer.said)]
         case TimerFired():
             return []
+        case LeasesRead():
+            assert world.policy is not None, "nothing is decided before the first policy"
+            return lease.judge(world, world.policy, answer.said, now_ms)
         case (
             Submitted()
             | Misshapen()

@@ -11,7 +11,16 @@ import msgspec
 
 from fairlease_schemas.commands import CordonHost, ReturnHost
 from fairlease_schemas.envelope import Answer
-from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered, Inventory
+from fairlease_schemas.host import (
+    DrainCancelled,
+    DrainCompleted,
+    DrainPlanned,
+    DrainProgress,
+    HostHeld,
+    HostHoldCleared,
+    HostRegistered,
+    Inventory,
+)
 from fairlease_schemas.ids import AccountId, HostId, PoolId, is_name
 from fairlease_schemas.job import CommandRefused, Problem
 from fairlease_schemas.reports import HostUp
@@ -19,8 +28,9 @@ from fairlease_schemas.reports import HostUp
 CORDON = "cordon"
 CHANGED_DEVICES = "changed-devices"
 FAULT = "fault"
+LEASE = "lease"
 HEALTH = "health"
-FAULT_KINDS = frozenset((FAULT, CHANGED_DEVICES))
+FAULT_KINDS = frozenset((FAULT, CHANGED_DEVICES, LEASE))
 """Holds that mean something broke; the others are wishes."""
 
 MAX_GPUS = 16
@@ -41,27 +51,54 @@ class Hold(msgspec.Struct, frozen=True):
     since_ms: int
 
 
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
+    """A drain that was asked for and not yet returned (7.2). Instants are log time; `deadline_ms` 0 is none.
+
+    `left` is how many attempts its owner was last told of.
+    """
+
+    owner: AccountId
+    start_ms: int
+    deadline_ms: int
+    empty_ms: int
+    left: int
+    is_queued: bool = False
+    is_done: bool = False
+    reason: str = ""
+    external_id: str = ""
+    asked_ms: int = 0
+
+
 class Host(msgspec.Struct, frozen=True):
-    """A registered host and its holds, oldest first."""
+    """A registered host and its holds, oldest first; `registered_ms` is when it last registered."""
 
     id: HostId
     incarnation: str
     inventory: Inventory
     holds: tuple[Hold, ...] = ()
+    registered_ms: int = 0
+    drain: Drain | None = None
+
+    @property
+    def closes_ms(self) -> int | None:
+        """From when on a drain lets nothing be placed here; None without one, and while it is queued."""
+        return None if self.drain is None or self.drain.is_queued else self.drain.start_ms
 
     @property
     def gpus(self) -> int:
         return len(self.inventory.gpus)
 
 
-HostEvent = HostRegistered | HostHeld | HostHoldCleared
+DRAIN = "drain"
+HostEvent = HostRegistered | HostHeld | HostHoldCleared | DrainPlanned | DrainProgress | DrainCompleted | DrainCancelled
 
 
 def evolve(host: Host | None, event: HostEvent, at_ms: int) -> Host | None:
     """The host after the event; holds outlive a new registration."""
     match event:
         case HostRegistered():
-            return Host(event.host, event.incarnation, event.inventory, host.holds if host else ())
+            holds, drain = (host.holds, host.drain) if host else ((), None)
+            return Host(event.host, event.incarnation, event.inventory, holds, at_ms, drain)
         case HostHeld():
             if host is None:
                 return None
@@ -71,9 +108,36 @@ def evolve(host: Host | None, event: HostEvent, at_ms: int) -> Host | None:
             if host is None:
                 return None
             kept = tuple(h for h in host.holds if (h.owner, h.kind) != (event.owner, event.kind))
-            return msgspec.structs.replace(host, holds=kept)
+            return msgspec.structs.replace(host, holds=kept, drain=None if event.kind == DRAIN else host.drain)
+        case DrainPlanned():
+            return host and msgspec.structs.replace(host, drain=_planned(event, host.drain, at_ms))
+        case DrainProgress():
+            if host is None or host.drain is None:
+                return host
+            told = msgspec.structs.replace(host.drain, left=event.left, empty_ms=at_ms + event.empty_in_ms)
+            return msgspec.structs.replace(host, drain=told)
+        case DrainCompleted():
+            if host is None or host.drain is None:
+                return host
+            return msgspec.structs.replace(host, drain=msgspec.structs.replace(host.drain, is_done=True, left=0))
+        case DrainCancelled():
+            return host and msgspec.structs.replace(host, drain=None)
         case _:
             assert_never(event)
+
+
+def _planned(event: DrainPlanned, before: Drain | None, at_ms: int) -> Drain:
+    return Drain(
+        owner=event.owner,
+        start_ms=at_ms + event.start_in_ms,
+        deadline_ms=0 if event.deadline_in_ms is None else at_ms + event.deadline_in_ms,
+        empty_ms=at_ms + event.empty_in_ms,
+        left=len(event.attempts),
+        is_queued=event.is_queued,
+        reason=event.reason,
+        external_id=event.external_id,
+        asked_ms=before.asked_ms if before is not None else at_ms,
+    )
 
 
 def register(
@@ -171,13 +235,13 @@ def command(
             field="host", rule="7.1", value=said.host[:80], limit="a registered host", way_out="see `fairlease hosts`"
         )
         return CommandRefused(account=answer.who, verb=verb, seq=answer.seq, problems=(problem,))
-    own = any(hold.owner == answer.who and hold.kind == CORDON for hold in host.holds)
+    own = [hold.kind for hold in host.holds if hold.owner == answer.who and hold.kind in (CORDON, DRAIN)]
     if isinstance(said, CordonHost):
-        if own:
+        if CORDON in own:
             return None
         return HostHeld(host=host.id, owner=answer.who, kind=CORDON, reason=said.reason[:200])
     if own:
-        return HostHoldCleared(host=host.id, owner=answer.who, kind=CORDON)
+        return HostHoldCleared(host=host.id, owner=answer.who, kind=DRAIN if DRAIN in own else CORDON)
     if host.holds:
         owners = ", ".join(sorted({hold.owner for hold in host.holds}))
         problem = Problem(

@@ -61,7 +61,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `checkpoint_ms` is when its last checkpoint was confirmed, 0 for never; `caused_gpu_ms` what its victims
     lost when they left for it (2.6). `ending` is the end that was asked for, by `stopped_by` if not its owner,
-    `stop_for` the claim it makes room for; `gone` are the parts that have left, in the order of their reports.
+    `stop_for` the claim it makes room for, `drained_from` the host that drains, with `is_credited` at its
+    deadline; `gone` are the parts that have left, in the order of their reports.
     """
 
     id: AttemptId
@@ -86,6 +87,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     ended_ms: int = 0
     stopped_by: AccountId = ""
+    drained_from: HostId = ""
+    is_credited: bool = False
 
     @property
     def gpus(self) -> int:
@@ -225,9 +228,16 @@ def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
 
 
 def preempt(job: Job, event: EvictionOrdered, at_ms: int) -> Job:
-    """The job with its live attempt told to leave for a claim."""
+    """The job with its live attempt told to leave for a claim, or for a drain, which the brake does not count."""
+    is_first = job.live is not None and job.live.ending is None
     job = stop(job, End.PREEMPTED, event.grace_ms, at_ms, claim=event.claim)
-    if job.is_idle_work:
+    if event.drain:
+        attempt = job.live
+        if attempt is None or not is_first:
+            return job
+        told = replace(attempt, drained_from=event.drain, is_credited=event.is_deadline)
+        return replace(job, attempts=(*job.attempts[:-1], told))
+    if job.is_idle_work or not is_first:
         return job
     return replace(job, preemptions_ms=(*job.preemptions_ms[1 - KEPT_PREEMPTIONS :], at_ms))
 

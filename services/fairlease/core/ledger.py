@@ -22,7 +22,7 @@ from fairlease.core.membership import change_member, founding, lead_problem, wit
 from fairlease.core.world import World
 from fairlease_schemas import commands, reports
 from fairlease_schemas.budget import BudgetChanged, BudgetMemberChanged
-from fairlease_schemas.envelope import Answer, Event, Misshapen, Submitted, TimerFired, Unreadable
+from fairlease_schemas.envelope import Answer, Event, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
 from fairlease_schemas.ids import BudgetId
 from fairlease_schemas.job import CommandRefused, MessageRefused, Problem
 from fairlease_schemas.policy import Policy, PolicyChanged
@@ -85,7 +85,7 @@ def _answer(stage: Stage, answer: Answer) -> None:
             stage.emit(change_policy(stage.name, stage.policy, answer, answer.said))
         case Unreadable():
             stage.emit(refuse_unreadable(answer, answer.said))
-        case TimerFired():
+        case TimerFired() | LeasesRead():
             pass
         case (
             Submitted()
@@ -95,6 +95,8 @@ def _answer(stage: Stage, answer: Answer) -> None:
             | commands.ReleaseJob()
             | commands.CordonHost()
             | commands.ReturnHost()
+            | commands.RequestDrain()
+            | commands.UndrainHost()
             | reports.HostUp()
             | reports.RunStarted()
             | reports.RunGone()

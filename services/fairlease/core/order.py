@@ -8,23 +8,31 @@ from fairlease.core.job import Attempt, Job
 from fairlease.core.world import World
 from fairlease_schemas.ids import HostId
 from fairlease_schemas.orders import HostOrder, RunOrder
+from fairlease_schemas.policy import Policy
 
 
 def host_order(world: World, host: HostId) -> HostOrder:
     """The host's whole desired state, attempts by id."""
+    policy = world.policy or Policy()
     runs = []
     for attempt_id in world.fleet.attempts_on(host):
         found = world.attempt(attempt_id)
         if found is not None and not found[1].is_stillborn and not _is_gone(found[1], host):
-            runs.append(_run(world, host, *found))
-    return HostOrder(epoch=world.epoch, position=world.ordered.get(host, 0), host=host, runs=tuple(runs))
+            runs.append(_run(world, policy, host, *found))
+    return HostOrder(
+        epoch=world.epoch,
+        position=world.ordered.get(host, 0),
+        host=host,
+        runs=tuple(runs),
+        lease_ms=policy.lease_ms,
+    )
 
 
 def _is_gone(attempt: Attempt, host: HostId) -> bool:
     return any(part.host == host for part in attempt.gone)
 
 
-def _run(world: World, host: HostId, job: Job, attempt: Attempt) -> RunOrder:
+def _run(world: World, policy: Policy, host: HostId, job: Job, attempt: Attempt) -> RunOrder:
     rank = attempt.hosts.index(host)
     uuids = world.fleet.hosts[host].inventory.gpus
     return RunOrder(
@@ -37,4 +45,12 @@ def _run(world: World, host: HostId, job: Job, attempt: Attempt) -> RunOrder:
         rank=rank,
         stop=str(attempt.ending) if attempt.ending is not None else "",
         grace_ms=attempt.grace_ms,
+        margin_ms=policy.stop_margin_ms,
+        run_grace_ms=job.request.grace_ms,
+        array_index=_array_index(job),
     )
+
+
+def _array_index(job: Job) -> int:
+    array = job.request.array
+    return -1 if array is None or array.index is None else array.index

@@ -7,17 +7,21 @@ tried; who is really next is the rank's business. Nothing here decides, and noth
 import msgspec
 
 from fairlease.core.departures import protected_for_ms
+from fairlease.core.fairshare.next_pick import Pick
+from fairlease.core.fairshare.rank import request_class
 from fairlease.core.fairshare.scales import Scales
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Job
+from fairlease.core.line import WaitingClass
 from fairlease.core.placement.fit import Room
+from fairlease.core.placement.limits import Caps
 from fairlease.core.placement.verdict import Verdicts
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Tenant, occupancy
 from fairlease.core.preemption.promise import soonest
 from fairlease.core.preemption.victims import plan_now
 from fairlease.core.world import World
-from fairlease_schemas.cycle import Licence
+from fairlease_schemas.cycle import Licence, PoolRank
 from fairlease_schemas.ids import PoolId
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason
@@ -50,6 +54,7 @@ class Outlooks:
         self._policy = policy
         self._now_ms = world.log_time_ms
         self._pools: dict[PoolId, tuple[Room, Scales, Verdicts]] = {}
+        self._caps: dict[PoolId, Caps] = {}
 
     def best(self, job: Job) -> Outlook | None:
         """The soonest outlook over the pools that the job accepts, in their order; None when it accepts none."""
@@ -62,13 +67,16 @@ class Outlooks:
         policy, now_ms = self._policy, self._now_ms
         shape = room.shape(job)
         needs_ms = protected_for_ms(policy, job, now_ms) + job.request.grace_ms + policy.stop_margin_ms
+        owed = [o for o in (self._world.promises.get(job.id), self._world.reservations.get(job.id)) if o is not None]
+        permit = permit_now(policy, scales, job, is_counted=any(o.pool == pool for o in owed))
+        capped = None if owed or job.is_idle_work else self._caps[pool].refuses(_pick(job, permit), is_counted=False)
+        if capped is not None:
+            return Outlook(when=LATER, pool=pool, code=capped[0], evidence=capped[1])
         parts = room.find(shape, job.id, needs_ms)
         if parts is not None:
             return Outlook(when=NOW, pool=pool, start_by_ms=now_ms, hosts=tuple(part.host for part in parts))
-        owed = [o for o in (self._world.promises.get(job.id), self._world.reservations.get(job.id)) if o is not None]
-        permit = permit_now(policy, scales, job, is_counted=any(o.pool == pool for o in owed))
         tenants = verdicts.occupancy
-        plan = plan_now(tenants, room, shape, permit) if permit.may_evict_idle else None
+        plan = plan_now(tenants, room, shape, permit, job.id) if permit.may_evict_idle else None
         code = verdicts.code(shape, job.id, permit)
         evidence = verdicts.evidence(code, shape, job.id, permit)
         if plan is not None:
@@ -95,7 +103,21 @@ class Outlooks:
             tenants = occupancy(self._world, self._policy, pool, self._now_ms)
             scales = Scales(standings(self._world, pool, self._now_ms))
             self._pools[pool] = (room, scales, Verdicts(room, tenants))
+            largest_host = max(room.size.values(), default=0)
+            self._caps[pool] = Caps(self._world, self._policy, pool_rank(self._world, pool), room, largest_host)
         return self._pools[pool]
+
+
+def pool_rank(world: World, pool: PoolId) -> PoolRank:
+    """What caps read of a rank: how large the pool is, and who waits for it."""
+    meter = world.fleet.schedulable.get(pool)
+    waiting = (w for w in world.line.classes.values() if pool in w.sample.request.pools)
+    leaves = tuple(request_class(w) for w in waiting if not w.sample.is_idle_work)
+    return PoolRank(pool=pool, schedulable_gpus=meter.value if meter else 0, nodes=(), leaves=leaves)
+
+
+def _pick(job: Job, permit: Permit) -> Pick:
+    return Pick(job.id, request_class(WaitingClass("", job)), permit.licence)
 
 
 def permit_now(policy: Policy, scales: Scales, job: Job, *, is_counted: bool) -> Permit:

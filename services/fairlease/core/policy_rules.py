@@ -6,6 +6,7 @@ policy is asked for. All problems are found, not the first.
 
 from collections.abc import Iterator
 
+from fairlease.core.job import KEPT_PREEMPTIONS
 from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy, WindowBound
 
@@ -13,8 +14,15 @@ RANKER = "budget-window"
 MAX_NUMBER = 10**12
 MAX_WINDOW_BOUNDS = 64
 AT_LEAST_ONE = ("lookback_ms", "rank_period_ms", "step_limit_ms", "max_grants_per_cycle", "max_classes_per_pool")
-AT_MOST = {"max_grants_per_cycle": 500, "max_classes_per_pool": 256}
-"""What one record can hold (log.md L2)."""
+AT_MOST = {"max_grants_per_cycle": 500, "max_classes_per_pool": 256, "brake_count": KEPT_PREEMPTIONS}
+"""What one record can hold (log.md L2), and how many preemptions of a job are remembered (5.7)."""
+
+RULES = {"max_grants_per_cycle": "L2", "max_classes_per_pool": "L2", "brake_count": "5.7"}
+
+
+def window_bound(policy: Policy, gpus: int) -> WindowBound:
+    """The windows that a gang of that size may ask for (1.4); beyond the last bound the last one holds."""
+    return next((bound for bound in policy.window_bounds if gpus <= bound.up_to_gpus), policy.window_bounds[-1])
 
 
 def policy_problems(policy: Policy) -> tuple[Problem, ...]:
@@ -37,10 +45,12 @@ def _numbers(policy: Policy) -> Iterator[Problem]:
         if not least <= value <= most:
             yield Problem(
                 field=f"policy.{name}",
-                rule="L2" if name in AT_MOST else "10.1",
+                rule=RULES.get(name, "10.1"),
                 value=str(value)[:30],
                 limit=f"{least}-{most}",
-                way_out="what is left over is the next cycle's" if value > most and name in AT_MOST else _INTEGER,
+                way_out="what is left over is the next cycle's"
+                if value > most and RULES.get(name) == "L2"
+                else _INTEGER,
             )
 
 

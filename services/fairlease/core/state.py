@@ -42,13 +42,14 @@ class Cycle(msgspec.Struct, kw_only=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """Hosts kept for one job until `expires_ms` (5.6)."""
+    """Hosts kept for one job until `expires_ms` (5.6); with `is_part` what a fault left of its gang (7.7)."""
 
     job: JobId
     pool: PoolId
     hosts: tuple[HostId, ...]
     expires_ms: int
     made: Address
+    is_part: bool = False
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ def promise_of(event: cycle_events.PromiseMade, address: Address, now_ms: int, m
 
 
 class PromiseBook(msgspec.Struct, kw_only=True):
-    """How promises ended so far: the counters of metrics M3."""
+    """How promises ended so far (6.4)."""
 
     made: int = 0
     kept: int = 0
@@ -125,3 +126,5 @@ class State(msgspec.Struct, kw_only=True):
     reasons: dict[str, OpenReason] = {}
     ordered: dict[HostId, int] = {}
     members: dict[BudgetId, dict[AccountId, str]] = {}
+    lost: dict[AttemptId, tuple[HostId, ...]] = {}
+    breaker: dict[PoolId, int] = {}

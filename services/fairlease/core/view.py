@@ -107,7 +107,8 @@ def reason_code(world: World, job: Job) -> str:
     """The code of the reason that the job waits for; empty when none is on record."""
     found = world.reason("admission", job.id)
     if found is None and job.phase is Phase.WAITING:
-        found = world.reason("placement", class_key(job))
+        key = class_key(job)
+        found = world.reason("preemption", key) or world.reason("placement", key)
     return str(found.code) if found is not None else ""
 
 

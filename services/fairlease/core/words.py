@@ -2,131 +2,209 @@
 
 Each sentence names the fields of the evidence that make its reason and no other; `explain` shows those
 fields and no more. A sentence that needs a field which the record has not is a defect, and a test
-compares the table with the closed list of reasons.
+compares the table with the closed list of reasons. A number is written with what it counts, `{free_gpus:GPU}`,
+because English says one GPU and two GPUs; Chinese says the number alone.
 """
 
+from string import Formatter
 from typing import Final
 
-from fairlease_schemas.reasons import Reason
+from fairlease_schemas.reasons import Evidence, Reason
+from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 Words = dict[str, str]
+
+_STEPS: Final = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "m"), (SECOND_MS, "s"))
+
+
+class Number(str):
+    """A number in a sentence: `{n:GPU}` is `1 GPU` or `4 GPUs`, `{n:is|are}` the word that goes with it."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        if "|" in spec:
+            one, more = spec.split("|")
+            return one if self == "1" else more
+        noun = f" {spec}" if spec else ""
+        return f"{self}{noun}" + ("s" if noun and self != "1" else "")
+
+
+def about(length_ms: int) -> str:
+    """A length in its largest unit, and the next one where that is below ten: `1h5m`, `40m`, `2m10s`.
+
+    Rounded up: what is told is when something will have happened at the latest.
+    """
+    for index, (unit_ms, unit) in enumerate(_STEPS):
+        is_fine = index + 1 < len(_STEPS)
+        step_ms, smaller = _STEPS[index + 1] if is_fine else _STEPS[index]
+        fine_ms = -(-length_ms // step_ms) * step_ms
+        if fine_ms < unit_ms and is_fine:
+            continue
+        if fine_ms < 10 * unit_ms and is_fine:
+            amount, rest_ms = divmod(fine_ms, unit_ms)
+            return f"{amount}{unit}{rest_ms // step_ms}{smaller}" if rest_ms else f"{amount}{unit}"
+        return f"{max(0, -(-length_ms // unit_ms))}{unit}"
+    raise AssertionError("the last unit is returned")
+
+
+def fields_of(sentence: str) -> frozenset[str]:
+    """The fields that a sentence names."""
+    return frozenset(field for _, field, _, _ in Formatter().parse(sentence) if field)
+
+
+def sentence_of(code: str, evidence: Evidence) -> Words:
+    """The reason's sentence: two reasons are of two kinds, which their numbers tell apart."""
+    if code == Reason.LANE_FULL and evidence.held_gpus + evidence.needed_gpus <= evidence.limit_gpus:
+        return LANE_OF_PERSON
+    if code == Reason.PROTECTED_WINDOWS and not evidence.needed_hosts:
+        return WINDOW_ENDS_SOON
+    return REASONS[code]
+
 
 STATES: Final[dict[str, Words]] = {
     "waiting": {"en": "{job} waits in budget {budget}", "zh": "{job} 在预算 {budget} 中等待"},
     "backoff": {"en": "{job} waits after a failure before its next try", "zh": "{job} 失败后等待重试"},
-    "dependent": {"en": "{job} waits for other jobs first", "zh": "{job} 等待其他任务先完成"},
-    "held": {"en": "{job} is held and does not compete", "zh": "{job} 已被挂起,不参与调度"},
-    "granted": {"en": "{job} has its GPUs on {hosts} and is starting", "zh": "{job} 已获得 {hosts} 上的 GPU,正在启动"},
+    "dependent": {"en": "{job} does not compete yet", "zh": "{job} 尚未参与调度"},
+    "held": {"en": "{job} is held by {holder} and does not compete", "zh": "{job} 已被 {holder} 挂起，不参与调度"},
+    "granted": {"en": "{job} has its GPUs on {hosts} and is starting", "zh": "{job} 已获得 {hosts} 上的 GPU，正在启动"},
     "running": {"en": "{job} runs on {hosts}", "zh": "{job} 正在 {hosts} 上运行"},
-    "stopping": {"en": "{job} is stopping on {hosts} ({ending})", "zh": "{job} 正在 {hosts} 上停止({ending})"},
+    "stopping": {"en": "{job} is stopping on {hosts} ({ending})", "zh": "{job} 正在 {hosts} 上停止（{ending}）"},
     "succeeded": {"en": "{job} succeeded", "zh": "{job} 已成功"},
-    "failed": {"en": "{job} failed ({cause})", "zh": "{job} 失败({cause})"},
+    "failed": {"en": "{job} failed ({cause})", "zh": "{job} 失败（{cause}）"},
     "cancelled": {"en": "{job} was cancelled", "zh": "{job} 已取消"},
     "timed-out": {"en": "{job} reached its time limit", "zh": "{job} 已超时"},
 }
 
 REASONS: Final[dict[str, Words]] = {
     Reason.BUDGET_CAP: {
-        "en": "budget {level} may hold {limit_gpus} GPUs of pool {pool} while others wait, and with this job it would "
+        "en": "budget {level} may hold {limit_gpus:GPU} of pool {pool} while others wait, and with this job it would "
         "hold {held_gpus}",
-        "zh": "其他预算等待时,预算 {level} 在 {pool} 池最多占用 {limit_gpus} 块 GPU,加上此任务将占 {held_gpus} 块",
+        "zh": "其他预算等待时，预算 {level} 在 {pool} 池最多占用 {limit_gpus} 块 GPU，加上此任务将占 {held_gpus} 块",
     },
     Reason.WINDOW_OVERSHARE: {
         "en": "with its window budget {level} would stand at {standing_permille} of 1000, and {other} stands at "
         "{other_permille}: not enough below it to ask its work to leave",
-        "zh": "计入此窗口后预算 {level} 的份额为千分之 {standing_permille},{other} 为千分之 {other_permille}:"
+        "zh": "计入此窗口后预算 {level} 的已用份额为千分之 {standing_permille}，{other} 为千分之 {other_permille}："
         "差距不足以请其任务让出",
     },
     Reason.CAPACITY: {
-        "en": "it needs {needed_gpus} GPUs in pool {pool}, and {free_gpus} are free",
-        "zh": "需要 {pool} 池中的 {needed_gpus} 块 GPU,空闲 {free_gpus} 块",
+        "en": "it needs {needed_gpus:GPU} in pool {pool}, and {free_gpus} {free_gpus:is|are} free",
+        "zh": "需要 {pool} 池中的 {needed_gpus} 块 GPU，空闲 {free_gpus} 块",
     },
     Reason.FRAGMENTATION: {
-        "en": "{free_gpus} GPUs are free in pool {pool}, enough for {needed_gpus}, but not in that shape: "
-        "the largest hole is {largest_hole_gpus} GPUs on one host, and {whole_free_hosts} hosts are wholly free",
-        "zh": "{pool} 池空闲 {free_gpus} 块 GPU,足够 {needed_gpus} 块,但形状不符:"
-        "单机最大空闲 {largest_hole_gpus} 块,完全空闲的主机 {whole_free_hosts} 台",
+        "en": "{free_gpus:GPU} {free_gpus:is|are} free in pool {pool}, enough for {needed_gpus}, but not in that "
+        "shape: the largest hole is {largest_hole_gpus:GPU} on one host, and {whole_free_hosts:host} "
+        "{whole_free_hosts:is|are} wholly free",
+        "zh": "{pool} 池空闲 {free_gpus} 块 GPU，足够 {needed_gpus} 块，但形状不符："
+        "单机最大空闲 {largest_hole_gpus} 块，完全空闲的主机 {whole_free_hosts} 台",
     },
     Reason.PROTECTED_WINDOWS: {
-        "en": "the work on the {needed_gpus} GPUs it needs in pool {pool} is inside its windows, for {for_ms} at most",
-        "zh": "{pool} 池中所需的 {needed_gpus} 块 GPU 上的任务仍在保护窗口内,最长 {for_ms}",
+        "en": "it needs {needed_gpus:GPU} in pool {pool}, of which {free_gpus} {free_gpus:is|are} free now; the work "
+        "in its way is inside its windows, for {for_ms} at most",
+        "zh": "需要 {pool} 池中的 {needed_gpus} 块 GPU，该池现有 {free_gpus} 块空闲；挡住它的任务仍在保护窗口内，"
+        "最长 {for_ms}",
     },
     Reason.RESERVATION: {
         "en": "hosts of pool {pool} are kept for {claim}, for {for_ms} at most ({reserved_hosts} in all)",
-        "zh": "{pool} 池的主机保留给 {claim},最长 {for_ms}(共 {reserved_hosts} 台)",
+        "zh": "{pool} 池的主机保留给 {claim}，最长 {for_ms}（共 {reserved_hosts} 台）",
     },
     Reason.HOST_MAINTENANCE: {
-        "en": "hosts of pool {pool} with {held_gpus} GPUs take no new work",
+        "en": "hosts of pool {pool} with {held_gpus:GPU} take no new work",
         "zh": "{pool} 池中有 {held_gpus} 块 GPU 的主机不接受新任务",
     },
     Reason.HOST_FAULT: {
-        "en": "hosts of pool {pool} with {held_gpus} GPUs are out with a fault",
+        "en": "hosts of pool {pool} with {held_gpus:GPU} are out with a fault",
         "zh": "{pool} 池中有 {held_gpus} 块 GPU 的主机因故障停用",
     },
     Reason.CONSTRAINT_CONFLICT: {
-        "en": "pool {pool} has no {needed_hosts} hosts of that shape any more",
+        "en": "pool {pool} has not {needed_hosts:host} of that shape any more",
         "zh": "{pool} 池已没有 {needed_hosts} 台符合形状的主机",
     },
     Reason.LANE_FULL: {
-        "en": "the debug lane of pool {pool} holds {held_gpus} of its {limit_gpus} GPUs, or this person has as many "
-        "jobs in it as one may",
-        "zh": "{pool} 池的调试通道已用 {held_gpus}/{limit_gpus} 块 GPU,或该用户的调试任务数已达上限",
+        "en": "it needs {needed_gpus:GPU} in the debug lane of pool {pool}, which holds {held_gpus} of its "
+        "{limit_gpus:GPU}",
+        "zh": "需要 {pool} 池调试通道中的 {needed_gpus} 块 GPU，该通道已用 {held_gpus}/{limit_gpus} 块 GPU",
     },
     Reason.PROTECTED_CAP: {
-        "en": "budget {level} may protect {limit_gpus} GPUs of pool {pool}, and with this job it would protect "
+        "en": "budget {level} may protect {limit_gpus:GPU} of pool {pool}, and with this job it would protect "
         "{held_gpus}",
-        "zh": "预算 {level} 在 {pool} 池最多保护 {limit_gpus} 块 GPU,加上此任务将为 {held_gpus} 块",
+        "zh": "预算 {level} 在 {pool} 池最多保护 {limit_gpus} 块 GPU，加上此任务将为 {held_gpus} 块",
     },
     Reason.SAVING: {
         "en": "budget {level} saves for {claim}, which was submitted earlier and is too large for what comes free by "
         "itself",
         "zh": "预算 {level} 正为更早提交且较大的 {claim} 积攒资源",
     },
-    Reason.RETRY_BACKOFF: {"en": "the next try comes {for_ms} after the failure", "zh": "失败 {for_ms} 后重试"},
+    Reason.RETRY_BACKOFF: {"en": "the next try comes in {for_ms}", "zh": "{for_ms} 后重试"},
     Reason.RESUME_REFUSED: {
         "en": "its checkpoint does not match the contract any more",
         "zh": "检查点与合约不再匹配",
     },
     Reason.THRASH_BRAKE: {
-        "en": "the work on the {needed_gpus} GPUs it needs in pool {pool} was preempted too often and is exempt, for "
-        "{for_ms} at most",
-        "zh": "{pool} 池中所需的 {needed_gpus} 块 GPU 上的任务被抢占过多,暂时豁免,最长 {for_ms}",
+        "en": "it needs {needed_gpus:GPU} in pool {pool}, of which {free_gpus} {free_gpus:is|are} free now; the work "
+        "in its way was preempted too often and is exempt, for {for_ms} at most",
+        "zh": "需要 {pool} 池中的 {needed_gpus} 块 GPU，该池现有 {free_gpus} 块空闲；挡住它的任务被抢占过多，暂时豁免，"
+        "最长 {for_ms}",
     },
     Reason.AWAITING_CHECKPOINT: {
-        "en": "in {for_ms} a checkpoint falls due in pool {pool} that makes the eviction for {needed_gpus} GPUs "
+        "en": "in {for_ms} a checkpoint falls due in pool {pool} that makes the eviction for {needed_gpus:GPU} "
         "cheaper than now",
-        "zh": "{for_ms} 后 {pool} 池有检查点到期,届时为 {needed_gpus} 块 GPU 抢占的损失更小",
+        "zh": "{for_ms} 后 {pool} 池有检查点到期，届时为 {needed_gpus} 块 GPU 抢占的损失更小",
     },
     Reason.DEPENDENCY: {"en": "it starts after {claim}", "zh": "在 {claim} 之后启动"},
-    Reason.JOB_HELD: {"en": "it is held until somebody releases it", "zh": "已被挂起,等待释放"},
+    Reason.JOB_HELD: {"en": "it goes on once it is released", "zh": "释放后继续"},
     Reason.POLICY_CHANGE: {"en": "a change of policy is being carried out", "zh": "策略变更进行中"},
 }
 """One sentence for each reason of the closed list."""
 
+LANE_OF_PERSON: Final[Words] = {
+    "en": "the debug lane of pool {pool} holds {held_gpus} of its {limit_gpus:GPU}, room enough for {needed_gpus}, but "
+    "this person has as many jobs in the lane as one may",
+    "zh": "{pool} 池的调试通道已用 {held_gpus}/{limit_gpus} 块 GPU，足够 {needed_gpus} 块，但该用户的调试任务数已达上限",
+}
+"""`lane-full` by the other of its two limits."""
+
+WINDOW_ENDS_SOON: Final[Words] = {
+    "en": "in {for_ms} a window ends in pool {pool} that makes the eviction for {needed_gpus:GPU} cheaper than now",
+    "zh": "{for_ms} 后 {pool} 池有保护窗口结束，届时为 {needed_gpus} 块 GPU 抢占的损失更小",
+}
+"""`protected-windows` of a claim that could evict now and loses less by waiting (5.6)."""
+
 TAILS: Final[dict[str, Words]] = {
+    "hold": {"en": "{holder} says: {reason}", "zh": "{holder} 说明：{reason}"},
+    "cancelled_for": {
+        "en": "{cause_job}, which it waited for, did not end well",
+        "zh": "它等待的 {cause_job} 未能成功结束",
+    },
     "rank": {"en": "it is number {rank} in line", "zh": "排在第 {rank} 位"},
     "promise": {"en": "it is promised to start within {length}", "zh": "承诺在 {length} 内启动"},
     "gpus_per_host": {
-        "en": "with {now} GPUs per host instead of {asked}: {start}",
-        "zh": "若每台 {now} 块 GPU(现为 {asked}):{start}",
+        "en": "with {now:GPU} per host instead of {asked}: {start}",
+        "zh": "若每台改用 {now} 块 GPU（现为 {asked}）：{start}",
     },
-    "hosts": {"en": "with {now} hosts instead of {asked}: {start}", "zh": "若 {now} 台主机(现为 {asked}):{start}"},
+    "hosts": {"en": "with {now:host} instead of {asked}: {start}", "zh": "若改用 {now} 台主机（现为 {asked}）：{start}"},
     "min_runtime_ms": {
         "en": "with a window of {now} instead of {asked}: {start}",
-        "zh": "若窗口为 {now}(现为 {asked}):{start}",
+        "zh": "若窗口改为 {now}（现为 {asked}）：{start}",
     },
     "now": {"en": "now", "zh": "现在即可启动"},
     "within": {"en": "within {length}", "zh": "{length} 内启动"},
-    "unknown": {"en": "no reason is on record yet: the next cycle gives one", "zh": "尚无原因记录:下一轮调度给出"},
+    "unknown": {"en": "no reason is on record yet: the next cycle gives one", "zh": "尚无原因记录：下一轮调度给出"},
+    "exit-code": {"en": "exit code {code}", "zh": "退出码 {code}"},
 }
 
 PLANS: Final[dict[str, Words]] = {
     "now": {"en": "it would start now on {hosts}", "zh": "可立即在 {hosts} 上启动"},
     "after-evictions": {
-        "en": "it would start within {length} on {hosts}, after {count} attempts left that lose {lost} GPU-minutes",
-        "zh": "{count} 个任务让出(损失 {lost} GPU 分钟)后,{length} 内在 {hosts} 上启动",
+        "en": "it would start within {length} on {hosts}, after {count:attempt} left that {count:loses|lose} "
+        "{lost:GPU-minute}",
+        "zh": "{count} 个任务让出（损失 {lost} GPU 分钟）后，{length} 内在 {hosts} 上启动",
     },
-    "promised": {"en": "it could be promised {hosts} within {length}", "zh": "可承诺 {length} 内获得 {hosts}"},
+    "promised": {
+        "en": "it would start within {length} on {hosts}, if nothing comes first",
+        "zh": "若无更优先者，{length} 内在 {hosts} 上启动",
+    },
     "later": {"en": "no start can be named yet", "zh": "尚不能给出启动时间"},
     "refused": {"en": "it would be refused", "zh": "将被拒绝"},
 }

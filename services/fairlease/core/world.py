@@ -8,7 +8,6 @@ dump is the digest of the fold, however it was reached. Log time is the greatest
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop, heappush
 from typing import assert_never
 
 import msgspec
@@ -17,7 +16,9 @@ from fairlease.core import host as facts
 from fairlease.core import job as lives
 from fairlease.core.budget import Piece, Tree, Uncharged, node_of, owed
 from fairlease.core.dependency import Dependents
+from fairlease.core.dues import NEVER_MS, Dues
 from fairlease.core.fairshare.usage import Lumps, Meter
+from fairlease.core.faults import sound
 from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
 from fairlease.core.membership import Members
@@ -56,7 +57,22 @@ __all__ = (
 )
 """The world, and the records that those who read it meet in it (state.py)."""
 
-NEVER_MS = 1 << 62
+_RareEvent = (
+    cycle_events.CycleAbandoned
+    | cycle_events.ReservationMade
+    | cycle_events.ReservationEnded
+    | cycle_events.PromiseMade
+    | cycle_events.PromiseEnded
+    | facts.HostEvent
+    | host_events.LeaseLost
+    | host_events.BreakerTripped
+    | budget_events.BudgetChanged
+    | budget_events.BudgetMemberChanged
+    | PolicyChanged
+    | job_events.JobRefused
+    | job_events.CommandRefused
+    | job_events.MessageRefused
+)
 _STATES = msgspec.msgpack.Decoder(State)
 
 
@@ -72,10 +88,9 @@ class World:
         self._stillborn: dict[AttemptId, JobId] = {}
         self._overtaken: dict[AttemptId, JobId] = {}
         self._lane: dict[AttemptId, int] = {}
-        self._dues: list[tuple[int, str]] = []
+        self.dues = Dues(self._s.jobs)
         for job in sorted(self._s.jobs.values(), key=_index_order):
             self._index(job)
-        heapify(self._dues)
         self.fleet.recount()
         self._by = ""
         self._basis = 0
@@ -124,6 +139,16 @@ class World:
     def overtaken(self) -> Mapping[AttemptId, JobId]:
         """Live attempts that nobody has asked to stop, of jobs that a cancel has ended or a hold has taken."""
         return self._overtaken
+
+    @property
+    def breaker(self) -> Mapping[PoolId, int]:
+        """When the circuit breaker of a pool last stopped a hold (7.3)."""
+        return self._s.breaker
+
+    @property
+    def lost(self) -> Mapping[AttemptId, Sequence[HostId]]:
+        """Live attempts with parts on hosts whose leases were lost, with those hosts, in the order of the losses."""
+        return self._s.lost
 
     @property
     def lane(self) -> Mapping[AttemptId, int]:
@@ -214,17 +239,6 @@ class World:
             return None
         return job, job.live
 
-    def dues_until(self, now_ms: int) -> list[JobId]:
-        """Jobs with a time-out or the end of a backoff at or before `now_ms`, by due time then id."""
-        due = sorted(entry for entry in self._dues if entry[0] <= now_ms) if self.next_due_ms() <= now_ms else []
-        return list(dict.fromkeys(job for due_ms, job in due if self._is_due(due_ms, job)))
-
-    def next_due_ms(self) -> int:
-        """The earliest such instant; beyond all log time when there is none."""
-        while self._dues and not self._is_due(*self._dues[0]):
-            heappop(self._dues)
-        return self._dues[0][0] if self._dues else NEVER_MS
-
     # the one writer --------------------------------------------------------------------------------
     def apply(self, record: Record, position: int) -> None:
         """Fold one record that stands at `position`."""
@@ -293,7 +307,12 @@ class World:
                 | job_events.JobCancelled()
                 | job_events.JobTimedOut()
             ):
-                self._job_changed(event, now_ms)
+                self._job_changed(event, address, now_ms)
+            case _:
+                self._evolve_rarely(event, address, now_ms)
+
+    def _evolve_rarely(self, event: _RareEvent, address: Address, now_ms: int) -> None:
+        match event:
             case cycle_events.CycleAbandoned():
                 self._end_cycle(now_ms)
                 self._news()
@@ -305,8 +324,20 @@ class World:
                 self._promise_made(event, address, now_ms)
             case cycle_events.PromiseEnded():
                 self._promise_ended(event)
-            case host_events.HostRegistered() | host_events.HostHeld() | host_events.HostHoldCleared():
+            case (
+                host_events.HostRegistered()
+                | host_events.HostHeld()
+                | host_events.HostHoldCleared()
+                | host_events.DrainPlanned()
+                | host_events.DrainProgress()
+                | host_events.DrainCompleted()
+                | host_events.DrainCancelled()
+            ):
                 self._host_changed(event, now_ms)
+            case host_events.LeaseLost():
+                self._lease_lost(event)
+            case host_events.BreakerTripped():
+                self._s.breaker[event.pool] = now_ms
             case budget_events.BudgetChanged():
                 self._budget_changed(event, address, now_ms)
             case budget_events.BudgetMemberChanged():
@@ -326,15 +357,7 @@ class World:
             self._occupy(job, attempt)
         elif job.phase is lives.Phase.WAITING:
             self.line.add(job)
-        self._arm(job)
-
-    def _arm(self, job: lives.Job) -> None:
-        due_ms = lives.due_ms(job)
-        if due_ms is not None:
-            heappush(self._dues, (due_ms, job.id))
-
-    def _is_due(self, due_ms: int, job_id: JobId) -> bool:
-        return lives.due_ms(self._s.jobs[job_id]) == due_ms
+        self.dues.arm(job)
 
     def _job_admitted(self, event: job_events.JobAdmitted, address: Address, now_ms: int) -> None:
         job = self._s.jobs[event.job] = lives.begin(event, address, now_ms)
@@ -343,7 +366,7 @@ class World:
             self.line.add(job)
             self._news()
 
-    def _job_changed(self, event: lives.JobEvent, now_ms: int) -> None:
+    def _job_changed(self, event: lives.JobEvent, address: Address, now_ms: int) -> None:
         job = self._s.jobs.get(lives.subject_of(event))
         if job is None:
             return
@@ -363,10 +386,12 @@ class World:
             self._touch(changed.live)
         if changed.live is not None:
             self._mark_overtaken(changed, changed.live)
+        if isinstance(event, job_events.JobRequeued) and event.end is job_events.End.FAULT:
+            self._reserve_after_fault(changed, address, now_ms)
         if isinstance(event, job_events.PartGone):
             self._s.ordered[event.host] = self._s.position  # the part is no longer ordered there
         if lives.due_ms(changed) != lives.due_ms(job):
-            self._arm(changed)
+            self.dues.arm(changed)
 
     def _gang_granted(self, event: cycle_events.GangGranted, address: Address, now_ms: int) -> None:
         job = self._s.jobs[event.job]
@@ -382,7 +407,7 @@ class World:
         if not job.is_idle_work and not attempt.is_stillborn:
             self._hold(job, attempt, attempt.gpus, now_ms)
         self._touch(attempt)
-        self._arm(job)
+        self.dues.arm(job)
 
     def _occupy(self, job: lives.Job, attempt: lives.Attempt) -> None:
         """Index a live attempt."""
@@ -410,11 +435,12 @@ class World:
         job = self._s.jobs.get(job_of(event.attempt))
         if job is None or job.live is None:
             return
+        is_first = job.live.ending is None  # one that was stopping already loses nothing for this claim
         job = self._s.jobs[job.id] = lives.preempt(job, event, now_ms)
         self._mark_overtaken(job, job.attempts[-1])
         self._touch(job.attempts[-1])
         claim = self._s.jobs.get(event.claim)
-        if claim is not None and not claim.is_terminal:
+        if claim is not None and not claim.is_terminal and is_first:
             caused_gpu_ms = claim.caused_gpu_ms + event.lost_gpu_ms
             self._s.jobs[claim.id] = lives.replace(claim, caused_gpu_ms=caused_gpu_ms)
 
@@ -432,6 +458,7 @@ class World:
         if is_budgeted and not over.is_stillborn:
             self._hold(job, over, -over.gpus, now_ms)
         self._s.uncharged[over.id] = owed(job, over, address)
+        self._s.lost.pop(over.id, None)
         self._touch(attempt)
         self._news()
 
@@ -483,6 +510,11 @@ class World:
         self._s.policy_address = address
         self._news()
 
+    def _lease_lost(self, event: host_events.LeaseLost) -> None:
+        for name in event.attempts:
+            if name in self._live:
+                self._s.lost[name] = (*self._s.lost.get(name, ()), event.host)
+
     def _host_changed(self, event: facts.HostEvent, now_ms: int) -> None:
         host = facts.evolve(self._s.hosts.get(event.host), event, now_ms)
         if host is not None:
@@ -513,6 +545,14 @@ class World:
     def _reservation_made(self, event: cycle_events.ReservationMade, address: Address, now_ms: int) -> None:
         expires_ms = now_ms + event.for_ms
         self._s.reservations[event.job] = Reservation(event.job, event.pool, event.hosts, expires_ms, address)
+
+    def _reserve_after_fault(self, job: lives.Job, address: Address, now_ms: int) -> None:
+        """Hosts on which the job's last attempt was not ended by the fault stay kept for it (7.7)."""
+        last = job.attempts[-1]
+        hosts, policy = sound(last), self._s.policy
+        if hosts and policy is not None and policy.fault_reserve_ms and job.phase is lives.Phase.WAITING:
+            until_ms = now_ms + policy.fault_reserve_ms
+            self._s.reservations[job.id] = Reservation(job.id, last.pool, hosts, until_ms, address, is_part=True)
 
     def _reservation_ended(self, event: cycle_events.ReservationEnded) -> None:
         self._s.reservations.pop(event.job, None)

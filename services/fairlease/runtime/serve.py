@@ -185,12 +185,16 @@ class Process:
             await self._pending.room.wait()
 
     async def _answer(self, service: Service, message: Message) -> Answer | None:
+        read = service.read
         if message.stream == self.subjects.timers_stream:
-            return read_timer(service.name, message)
-        assert service.read is not None
+            fired = read_timer(service.name, message)
+            if fired is None or service.read_timer is None:
+                return fired
+            read = service.read_timer
+        assert read is not None
         while True:
             try:
-                return await service.read(message)
+                return await read(message)
             except (BusAway, OutcomeUnknown, nats.errors.Error, OSError) as error:
                 log.warning("reading %s %d: %s; again", message.stream, message.seq, error)
                 await asyncio.sleep(_RETRY_S)

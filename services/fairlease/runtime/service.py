@@ -47,7 +47,8 @@ class Service:
     """One service's definition.
 
     `read` makes an answer of a message and never raises for what the sender wrote; it may raise
-    `BusAway`, and is then called again. `after_fold` gets each folded list of (position, record) with
+    `BusAway`, and is then called again. `read_timer` does so for a timer that fired, where its falling due
+    is not all that the decision reads. `after_fold` gets each folded list of (position, record) with
     the world after the last of them, also while the log is read at the start (`Shell.is_ready` is
     false then); it is called again with the same list when the bus was away, so it must bear
     repeats. `needs_fresh_time` makes no decision older than a second by the bus's clock.
@@ -60,6 +61,7 @@ class Service:
     decide: Decider | None = None
     due_ms: Callable[[World], int | None] | None = None
     read: Read | None = None
+    read_timer: Read | None = None
     verbs: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     prepare: Task | None = None
@@ -72,7 +74,7 @@ class Service:
 
     @property
     def has_timers(self) -> bool:
-        return self.due_ms is not None or self.needs_fresh_time
+        return self.due_ms is not None or self.needs_fresh_time or self.read_timer is not None
 
 
 Define = Callable[[Shell], Service]

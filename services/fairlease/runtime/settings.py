@@ -1,12 +1,13 @@
 """What a process is told by its environment, read once and frozen.
 
-Environment variables carry addresses only; numbers of policy are in the log. The surprising choice:
-without FAIRLEASE_URL the address is read from `bus.json` in the state directory, which the embedded
-bus writes, so that every command of one user finds the same bus without being told.
+Environment variables carry addresses and names; numbers of policy are in the log. The surprising
+choice: without FAIRLEASE_URL the address is read from `bus.json` in the state directory, which the
+embedded bus writes, so that every command of one user finds the same bus without being told.
 """
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,9 @@ from fairlease_schemas.subjects import Subjects
 BUS_FILE: Final = "bus.json"
 DEFAULT_ACCOUNTS: Final = ("local",)
 """Client accounts of the embedded bus; each has an inbox of its own."""
+LABEL_LIMIT: Final = "a key is 1 to 63 of a-z 0-9 . _ / -, a value at most 63 printable characters"
+_LABEL_KEY: Final = re.compile(r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?")
+_LABEL_VALUE_CHARS: Final = 63
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +35,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     service: str = ""
     replica: str = "a"
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
+    pool: str = ""
+    """The pool that an agent's hosts join; empty when nobody said."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """What an agent says of its hosts, for contracts to ask for (1.3)."""
 
     @property
     def subjects(self) -> Subjects:
@@ -53,10 +61,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process from FAIRLEASE_URL, FAIRLEASE_HOME, FAIRLEASE_CELL, FAIRLEASE_REPLICA.
+    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL and _REPLICA; an agent's also _POOL and _LABELS.
 
-    FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell
-    or replica that is no name (`a-z 0-9 -`), because both become tokens of bus subjects.
+    FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell,
+    replica or pool that is no name (`a-z 0-9 -`), and for labels that are not `key=value,key=value`.
     """
     seen = os.environ if env is None else env
     home = Path(seen.get("FAIRLEASE_HOME", "") or "~/.fairlease").expanduser().absolute()
@@ -66,11 +74,32 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         cell=seen.get("FAIRLEASE_CELL", "") or "lab",
         service=service,
         replica=seen.get("FAIRLEASE_REPLICA", "") or "a",
+        pool=seen.get("FAIRLEASE_POOL", ""),
+        labels=labels_in(seen.get("FAIRLEASE_LABELS", "")),
     )
-    for name, value in (("FAIRLEASE_CELL", settings.cell), ("FAIRLEASE_REPLICA", settings.replica)):
+    names = {"CELL": settings.cell, "REPLICA": settings.replica, "POOL": settings.pool or "unsaid"}
+    for name, value in ((f"FAIRLEASE_{key}", value) for key, value in names.items()):
         if not is_name(value):
             raise ConfigWrong(f"{name}={value[:80]!r} is not a name: write 1 to 63 of a-z, 0-9 and '-', as in 'lab'")
     return settings
+
+
+def labels_in(text: str) -> tuple[tuple[str, str], ...]:
+    """The labels written `key=value,key=value`, in that order; ConfigWrong for what no contract could ask for."""
+    labels = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals or not is_label(key, value):
+            raise ConfigWrong(
+                f"FAIRLEASE_LABELS: {part[:80]!r} is not a label: write KEY=VALUE,KEY=VALUE; {LABEL_LIMIT}"
+            )
+        labels.append((key, value))
+    return tuple(labels)
+
+
+def is_label(key: str, value: str) -> bool:
+    """Whether a contract can ask for this label (1.3)."""
+    return _LABEL_KEY.fullmatch(key) is not None and value.isprintable() and len(value) <= _LABEL_VALUE_CHARS
 
 
 def url_in(state_dir: Path) -> str:

@@ -74,6 +74,14 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
             "max_msg_size": 256 * KIB,
             "allow_direct": True,
         },
+        subjects.leases_stream: {
+            # What counts is when the bus stored the last renewal of a host; its body is for people.
+            "subjects": [subjects.lease("*")],
+            "discard": "old",
+            "max_msgs_per_subject": 1,
+            "max_msg_size": 1 * KIB,
+            "allow_direct": True,
+        },
         subjects.timers_stream: {
             # The bus refuses `discard: new` with schedules, and sets rollup itself; no age either,
             # because it would also expire a schedule that is due later. Fired timers carry a TTL.
@@ -102,6 +110,7 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
             "max_msg_size": 64 * KIB,
             "allow_direct": True,
         },
+        subjects.telemetry_stream: _telemetry(subjects),
     }
     for account in accounts:
         rows[subjects.inbox_stream(account)] = _inbox(subjects, account)
@@ -177,6 +186,18 @@ def _inbox(subjects: Subjects, account: str) -> dict[str, Any]:
         "max_msg_size": 64 * KIB,
         "max_age": 30 * _DAY_NS,
         "max_bytes": KIB * KIB * KIB,
+    }
+
+
+def _telemetry(subjects: Subjects) -> dict[str, Any]:
+    """Samples of devices: days of them, the oldest dropped; nothing that decides reads here."""
+    return {
+        "subjects": [subjects.telemetry("*", "*")],
+        "discard": "old",
+        "max_msg_size": 64 * KIB,
+        "max_age": 7 * _DAY_NS,
+        "max_bytes": KIB * KIB * KIB,
+        "allow_direct": True,
     }
 
 

@@ -57,11 +57,13 @@ def due_ms(world: World) -> int | None:
         return None
     if world.cycle.stage != IDLE:
         return world.cycle.stage_ms + policy.step_limit_ms
+    dues = [at_ms for at_ms in tellings_ms(world) if at_ms > world.cycle.ranked_ms]
+    next_ms = world.cycle.ranked_ms + policy.rank_period_ms
     if world.line.total:
-        tellings = [at_ms for at_ms in tellings_ms(world) if at_ms > world.cycle.ranked_ms]
-        return min([world.cycle.ranked_ms + policy.rank_period_ms, *tellings])
-    expiries = [r.expires_ms for r in world.reservations.values()]
-    return max(min(expiries), world.cycle.ranked_ms + policy.rank_period_ms) if expiries else None
+        dues.append(next_ms)
+    elif world.reservations:
+        dues.append(max(next_ms, min(r.expires_ms for r in world.reservations.values())))
+    return min(dues, default=None)
 
 
 def first_class(world: World) -> int:
@@ -116,7 +118,8 @@ def _ranked(world: World, looked_at: list[WaitingClass], numbers: Standings, fir
 
 def _wants_cycle(world: World, policy: Policy, now_ms: int) -> bool:
     cycle = world.cycle
-    if not (world.line.total or world.reservations or world.promises or world.has_reasons("placement")):
+    has_work = world.line.total or world.reservations or world.promises or world.fleet.draining()
+    if not (has_work or world.has_reasons("placement")):
         return False
     if cycle.news_position > cycle.ranked_basis or cycle.is_cut:
         return True

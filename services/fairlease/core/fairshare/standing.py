@@ -66,7 +66,7 @@ def standings(world: World, pool: PoolId, now_ms: int) -> tuple[NodeStanding, ..
     lookback = Lookback(policy, now_ms)
     entitled = entitled_gpu_ms(world, pool, lookback)
     meter = world.fleet.schedulable.get(pool)
-    floor = tree.split_all((meter.value if meter else 0) * policy.entitlement_floor_ms)
+    floor = tree.split_all((meter.value if meter else 0) * floor_ms(policy))
     promised_by_leaf = promised_gpu_ms(world, policy, now_ms)
     used = dict.fromkeys(tree.nodes, 0)
     promised = dict.fromkeys(tree.nodes, 0)
@@ -89,6 +89,18 @@ def standings(world: World, pool: PoolId, now_ms: int) -> tuple[NodeStanding, ..
         )
         for name, _ in tree.walk()
     )
+
+
+def floor_ms(policy: Policy) -> int:
+    """The entitlement floor (2.3), never above what a steady share is entitled to in the long run.
+
+    That is the lookback, or with a half-life h what fades to h / ln 2: were the floor above it, nobody's standing
+    could ever reach 1.
+    """
+    steady_ms = policy.lookback_ms
+    if policy.half_life_ms:
+        steady_ms = min(steady_ms, policy.half_life_ms * 1443 // 1000)
+    return min(policy.entitlement_floor_ms, steady_ms)
 
 
 def permille(used_gpu_ms: int, entitled_gpu_ms: int) -> int | None:

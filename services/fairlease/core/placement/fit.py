@@ -44,17 +44,21 @@ class Room:
         self.block: dict[HostId, str] = {}
         self.held_out: list[HostId] = []
         self.has_faults = False
+        self._closing: dict[HostId, int] = {}
         self._begun: dict[int, list[HostId]] = {}
         self._empty: dict[int, dict[str, list[HostId]]] = {}
         self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
         self._closed: dict[JobId, int] = {}
         self._reserved: dict[JobId, int] = {}
+        self._parts_of: set[JobId] = set()
         self._keeping: dict[JobId, tuple[HostId, ...]] = {}
         for reservation in world.reservations.values():
             if reservation.pool == pool and now_ms < reservation.expires_ms:
                 self._reserved[reservation.job] = reservation.expires_ms
                 self._keeping[reservation.job] = reservation.hosts
+                if reservation.is_part:
+                    self._parts_of.add(reservation.job)
                 for name in reservation.hosts:
                     self._kept[name] = reservation.job
         self._promised: dict[HostId, Promise] = {}
@@ -66,7 +70,10 @@ class Room:
         for host in sorted(world.fleet.in_pool(pool), key=lambda h: h.id):
             self.size[host.id] = host.gpus
             self.block[host.id] = host.inventory.block
-            if host.holds:
+            closes_ms = host.closes_ms
+            if closes_ms is not None and closes_ms > now_ms and not host.holds:
+                self._closing[host.id] = closes_ms
+            if host.holds or (closes_ms is not None and closes_ms <= now_ms):
                 self.held_out.append(host.id)
                 self.has_faults = self.has_faults or any(hold.kind in FAULT_KINDS for hold in host.holds)
                 continue
@@ -102,12 +109,13 @@ class Room:
 
         1. Hosts reserved for the job or promised to it, by themselves, when they are free;
         2. open hosts: best fit, or the smallest block;
-        3. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is
-           over before the promise begins.
+        3. open hosts with those kept for it after a fault (7.7);
+        4. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is over before the
+           promise begins.
         """
-        own = self._keeping.get(job)
+        own = [h for h in self._keeping.get(job, ()) if h in self.free]
         if own:
-            found = self._fit(shape, [h for h in own if h in self.free])
+            found = self._fit(shape, own)
             if found is not None:
                 return found
         if shape.hosts == 1:
@@ -115,6 +123,8 @@ class Room:
             return None if host is None else (self._part(host, shape),)
         whole = self._whole_hosts(shape)
         chosen = self._together(whole, shape)
+        if chosen is None and job in self._parts_of:
+            chosen = self._together(sorted({*whole, *(h for h in own if self._has_room(h, shape))}), shape)
         if chosen is None:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
         return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
@@ -144,14 +154,25 @@ class Room:
         """Whether the hosts without a hold could take the gang, were they empty (2.10)."""
         return self._is_enough([host for host in self.free if shape.suits(host, self.size[host])], shape)
 
-    def is_open(self, host: HostId) -> bool:
-        """Whether anybody may be placed there at any length: no hold, not kept, not promised, not closed."""
-        return host in self.free and host not in self._kept and host not in self._promised
+    def is_open(self, host: HostId, job: JobId = "") -> bool:
+        """Whether anybody may be placed there at any length: no hold, not kept, not promised, not closed.
+
+        What a fault left a job of its gang is open to that job.
+        """
+        if host not in self.free or host in self._promised or host in self._closing:
+            return False
+        return host not in self._kept or (job in self._parts_of and self._kept[host] == job)
 
     def is_promisable(self, host: HostId, job: JobId) -> bool:
         """Whether the host may be promised to the job: open, or its own by promise already."""
         promise = self._promised.get(host)
-        return host in self.free and host not in self._kept and (promise is None or promise.job == job)
+        if host not in self.free or host in self._closing or (promise is not None and promise.job != job):
+            return False
+        return host not in self._kept or (job in self._parts_of and self._kept[host] == job)
+
+    def has_part(self, job: JobId) -> bool:
+        """Whether a fault left the job hosts that are kept for it here."""
+        return job in self._parts_of
 
     def promise_to(self, job: JobId) -> Promise | None:
         """What the job is promised here, if anything."""
@@ -173,7 +194,7 @@ class Room:
 
     def verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
         """Why the gang does not fit here, with the numbers (decisions.md 9.1)."""
-        if job in self._reserved:
+        if job in self._reserved and job not in self._parts_of:
             return self._verdict(shape, job)
         found = self._verdicts.get(shape)
         if found is None:
@@ -194,13 +215,13 @@ class Room:
             whole_free_hosts=most_together(whole, self.block, is_same_block=shape.is_same_block),
             largest_hole_gpus=max((len(self.free[h]) for h in open_hosts), default=0),
             reserved_hosts=len(self._kept.keys() | self._promised.keys()),
-            held_gpus=sum(self.size[h] for h in self.held_out),
+            held_gpus=sum(self.size[h] for h in (*self.held_out, *self._closing)),
         )
         if not self._is_enough(fitting, shape):
             return Reason.CONSTRAINT_CONFLICT, evidence
-        if not self._is_enough([h for h in fitting if h not in self.held_out], shape):
+        if not self._is_enough([h for h in fitting if h not in self.held_out and h not in self._closing], shape):
             return (Reason.HOST_FAULT if self.has_faults else Reason.HOST_MAINTENANCE), evidence
-        if job in self._reserved:
+        if job in self._reserved and job not in self._parts_of:
             for_ms = self._reserved[job] - self.now_ms
             return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job, for_ms=for_ms)
         if self._with_all_open(shape):
@@ -233,15 +254,15 @@ class Room:
         return not is_short(self.lack(host, shape))
 
     def _holes(self, shape: Shape, needs_ms: int) -> list[HostId]:
-        """Promised hosts with room, where that length is over in time; fullest first, then by id."""
+        """Promised and soon draining hosts with room, where that length is over in time; fullest first, then by id."""
         ends_ms = self.now_ms + needs_ms
+        closes_ms = dict(self._closing)
+        for host, promise in self._promised.items():
+            closes_ms[host] = min(promise.start_ms, closes_ms.get(host, promise.start_ms))
         able = [
             (len(self.free[host]), host)
-            for host, promise in self._promised.items()
-            if ends_ms <= promise.start_ms
-            and host not in self._kept
-            and host in self.free
-            and self._has_room(host, shape)
+            for host, until_ms in closes_ms.items()
+            if ends_ms <= until_ms and host not in self._kept and host in self.free and self._has_room(host, shape)
         ]
         return [host for _, host in sorted(able)]
 
@@ -270,16 +291,18 @@ class Room:
         return Part(host=host, gpus=tuple(self.free[host][: shape.gpus_per_host]))
 
     def _with_all_open(self, shape: Shape) -> bool:
-        """Whether the gang would fit if no host were kept, promised or closed."""
+        """Whether the gang would fit if no host were kept, promised or closed; a drain is nobody's reservation."""
         if not self._kept and not self._promised:
             return False
-        return self._is_enough([h for h in self.free if self._has_room(h, shape)], shape)
+        able = [h for h in self.free if h not in self._closing and self._has_room(h, shape)]
+        return self._is_enough(able, shape)
 
     def _reopen(self, job: JobId) -> None:
         """What was kept for the job is open again: it has its GPUs."""
         self._reserved.pop(job, None)
         self._closed.pop(job, None)
         self._keeping.pop(job, None)
+        self._parts_of.discard(job)
         kept = [host for host, owner in self._kept.items() if owner == job]
         promised = [host for host, promise in self._promised.items() if promise.job == job]
         for host in kept:

@@ -165,6 +165,11 @@ class _PoolPlacement:
                 return owed
         return None
 
+    def _is_served(self, job: JobId) -> bool:
+        """Whether evictions for the whole of it are ordered by now."""
+        kept = self._world.reservations.get(job)
+        return kept is not None and not kept.is_part
+
     def _is_counted(self, job: JobId) -> bool:
         """Whether the claim's window is among the promised of this pool already (2.5)."""
         return self._commitment(job) is not None
@@ -222,11 +227,19 @@ class _PoolPlacement:
             return  # from the lane or from another pool, and what was said of it there stands
         permit = permit_of(self._policy, self._picker, pick, is_counted=self._is_counted(pick.job))
         claim = Claim(job=pick.job, pool=self._rank.pool, key=pick.of.key, licence=pick.licence)
-        is_claimant = pick.licence is not Licence.IDLE and pick.job not in self._world.reservations
+        is_claimant = pick.licence is not Licence.IDLE and not self._is_served(pick.job)
         may_claim = not placed.claims or pick.of.budget not in placed.leaves_with_claim
-        plan = self._planner.plan(self._room, shape, permit) if is_claimant and may_claim else None
+        plan = self._planner.plan(self._room, shape, permit, pick.job) if is_claimant else None
         promise = self._world.promises.get(pick.job)
-        if plan is not None and is_sooner(self._policy, plan, promise, self._now_ms):
+        if plan is not None and not is_sooner(self._policy, plan, promise, self._now_ms):
+            plan = None
+        if plan is not None and not may_claim:
+            # It could clear these hosts, and waits for its turn to (5.6): no worse pick is put there (4.2).
+            code = self._verdicts.code(shape, pick.job, permit)
+            self._verdict(pick, code, partial(_same, self._verdicts.evidence(code, shape, pick.job, permit)))
+            self._room.close(plan.hosts, pick.job)
+            return
+        if plan is not None:
             for_ms = self._claim(pick, claim, plan, permit)
             evidence = self._room.verdict(shape, pick.job)[1]
             evidence = msgspec.structs.replace(evidence, claim=pick.job, for_ms=for_ms)
@@ -235,7 +248,7 @@ class _PoolPlacement:
         code = self._verdicts.code(shape, pick.job, permit)
         if self._verdict(pick, code, lambda: self._verdicts.evidence(code, shape, pick.job, permit)):
             self._without_room[pick.of.key] = (pick, shape, self._room.version)
-        if is_claimant and promise is not None:
+        if is_claimant and promise is not None and promise.pool == self._rank.pool:
             placed.blocked.append(claim)
         elif is_claimant and self._is_promisable(code, shape, permit, pick.job):
             self._promises_left -= 1

@@ -5,6 +5,7 @@ basis, because the world moved, and dropped when it no longer holds. Promises co
 an event voided are ended by its name, and what must leave for those that stand is told in time.
 """
 
+from fairlease.core import drain as drains
 from fairlease.core.decision import Decision, decision_ms
 from fairlease.core.fairshare.scales import Scales
 from fairlease.core.fairshare.standing import standings
@@ -13,7 +14,7 @@ from fairlease.core.placement.fit import Room
 from fairlease.core.placement.place import needs_ms
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
-from fairlease.core.preemption.occupancy import Tenant, occupancy
+from fairlease.core.preemption.occupancy import Tenant, occupancy, tenant_of
 from fairlease.core.preemption.patience import worth_waiting
 from fairlease.core.preemption.promise import is_sooner, leaving_for, soonest, why_over
 from fairlease.core.preemption.victims import MAX_VICTIMS, Plan, Planner
@@ -30,7 +31,7 @@ from fairlease_schemas.cycle import (
     ReservationMade,
 )
 from fairlease_schemas.envelope import Answer, Event
-from fairlease_schemas.ids import JobId, PoolId
+from fairlease_schemas.ids import AttemptId, JobId, PoolId
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, ReasonBegan, ReasonEnded
 
@@ -44,6 +45,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     step = _Step(world, policy, now_ms)
     step.end_stale_reservations()
     step.keep_promises()
+    step.drain()
     for claim in placed.claims:
         step.claim(claim)
     for claim in placed.blocked:
@@ -82,8 +84,10 @@ class _Step:
         self._views: dict[PoolId, _View] = {}
         self._waits: dict[str, None] = {}
         self._promised_gpus: dict[PoolId, int] = {}
+        self._promises: dict[PoolId, int] = {}
         self._over: set[JobId] = set()
         self._evictions_left = MAX_VICTIMS
+        self._told: set[AttemptId] = set()
         self.events: list[Event] = []
 
     def _view(self, pool: PoolId) -> _View:
@@ -108,10 +112,34 @@ class _Step:
                 self.events.append(PromiseEnded(job=name, why=over[0], cause=over[1]))
                 continue
             view = self._view(promise.pool)
+            self._promises[promise.pool] = self._promises.get(promise.pool, 0) + 1
             self._promised_gpus[promise.pool] = self._promised_gpus.get(promise.pool, 0) + sum(
                 view.room.size[host] for host in promise.hosts
             )
             self._tell(view, promise)
+
+    def drain(self) -> None:
+        """Ask those to leave draining hosts whose time has come; the deadline is the one exception (7.2)."""
+        for told_ms, job, attempt, host in drains.leaving(self._world, self._policy):
+            if told_ms > self._now_ms or self._evictions_left == 0:
+                return
+            if attempt.id in self._told:
+                continue
+            tenant = tenant_of(self._policy, job, attempt, self._now_ms)
+            self._evictions_left -= 1
+            self._told.add(attempt.id)
+            self.events.append(
+                EvictionOrdered(
+                    attempt=attempt.id,
+                    claim="",
+                    licence=Licence.DRAIN,
+                    grace_ms=tenant.grace_ms,
+                    lost_gpu_ms=tenant.lost_gpu_ms,
+                    drain=host.id,
+                    is_deadline=not (tenant.is_idle or tenant.is_past),
+                )
+            )
+            self._view(attempt.pool).occupancy.spend({attempt.id})
 
     def _tell(self, view: _View, promise: Promise) -> None:
         """Ask those to leave for the promise whose time to be told has come."""
@@ -124,13 +152,13 @@ class _Step:
     def claim(self, claim: Claim) -> None:
         """Evict for a claim that may, unless waiting a little loses less (5.5)."""
         job = self._world.jobs[claim.job]
-        if job.phase is not Phase.WAITING or job.id in self._world.reservations:
+        if job.phase is not Phase.WAITING or self._is_served(job.id):
             return
         view, permit = self._view(claim.pool), self._permit(claim)
         shape = view.room.shape(job)
         if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
             return
-        plan = view.planner.plan(view.room, shape, permit)
+        plan = view.planner.plan(view.room, shape, permit, job.id)
         if plan is None or not is_sooner(self._policy, plan, self._world.promises.get(job.id), self._now_ms):
             return
         if self._waits_for(claim, view, shape, permit, plan) or len(plan.victims) > self._evictions_left:
@@ -142,13 +170,12 @@ class _Step:
         if job.id in self._world.promises:
             self._over.add(job.id)
             self.events.append(PromiseEnded(job=job.id, why=PromiseEnd.EARLIER))
-        else:
-            view.scales.charge(job.budget, permit.window_gpu_ms)
+        view.scales.charge(job.budget, permit.window_gpu_ms)  # nothing where it is counted already
 
     def promise(self, claim: Claim) -> None:
         """Promise hosts to a blocked claim, or promise earlier ones (6.2, 6.4)."""
         job = self._world.jobs[claim.job]
-        if job.phase is not Phase.WAITING or job.id in self._world.reservations or job.id in self._over:
+        if job.phase is not Phase.WAITING or self._is_served(job.id) or job.id in self._over:
             return
         view = self._view(claim.pool)
         shape = view.room.shape(job)
@@ -159,14 +186,13 @@ class _Step:
         present = self._world.promises.get(job.id)
         if proof is None or proof.start_ms <= self._now_ms:
             return
-        if present is not None:
-            if proof.start_ms > present.start_ms - self._policy.promise_gain_ms:
-                return
-            self.events.append(PromiseEnded(job=job.id, why=PromiseEnd.EARLIER))
-        elif not self._has_room_for(claim.pool, view, proof.hosts):
+        if present is not None and proof.start_ms > present.start_ms - self._policy.promise_gain_ms:
             return
-        else:
-            view.scales.charge(job.budget, permit.window_gpu_ms)
+        if not self._has_room_for(claim.pool, view, proof.hosts, present):
+            return
+        if present is not None:
+            self.events.append(PromiseEnded(job=job.id, why=PromiseEnd.EARLIER))
+        view.scales.charge(job.budget, permit.window_gpu_ms)  # nothing where it is counted already
         view.room.close(proof.hosts, job.id)
         made = PromiseMade(
             job=job.id,
@@ -203,20 +229,32 @@ class _Step:
             self.events.append(ReasonBegan(subject=claim.key, code=wait.reason, evidence=evidence))
         return True
 
-    def _has_room_for(self, pool: PoolId, view: _View, hosts: tuple[str, ...]) -> bool:
-        """Whether a further promise keeps to its part of the pool; one host always does."""
+    def _has_room_for(self, pool: PoolId, view: _View, hosts: tuple[str, ...], present: Promise | None) -> bool:
+        """Whether a promise, in place of its own `present` one, keeps to its part of the pool; one host always does.
+
+        And to how many a pool may have at a time (6.5).
+        """
         gpus = sum(view.room.size[host] for host in hosts)
         limit = view.schedulable_gpus * self._policy.promise_permille // 1000
-        total = self._promised_gpus.get(pool, 0) + gpus
-        if total > limit and not (len(hosts) == 1 and total == gpus):
+        others, count = self._promised_gpus.get(pool, 0), self._promises.get(pool, 0)
+        if present is not None and present.pool == pool:
+            others -= sum(view.room.size[host] for host in present.hosts)
+            count -= 1
+        is_too_much = others + gpus > limit and not (len(hosts) == 1 and others == 0)
+        if is_too_much or count >= self._policy.promises_per_pool:
             return False
-        self._promised_gpus[pool] = total
+        self._promised_gpus[pool], self._promises[pool] = others + gpus, count + 1
         return True
+
+    def _is_served(self, job: JobId) -> bool:
+        kept = self._world.reservations.get(job)
+        return kept is not None and not kept.is_part
 
     def _permit(self, claim: Claim) -> Permit:
         job = self._world.jobs[claim.job]
         promise = self._world.promises.get(job.id)
-        is_counted = promise is not None and promise.pool == claim.pool
+        kept = self._world.reservations.get(job.id)
+        is_counted = any(owed is not None and owed.pool == claim.pool for owed in (promise, kept))
         return Permit(
             self._view(claim.pool).scales,
             job.budget,
@@ -237,4 +275,5 @@ class _Step:
                 )
             )
         self._evictions_left -= len(victims)
+        self._told |= {tenant.attempt for tenant in victims}
         view.occupancy.spend({tenant.attempt for tenant in victims})

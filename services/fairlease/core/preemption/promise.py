@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from fairlease.core import drain
 from fairlease.core.constraint import host_takes
 from fairlease.core.departures import Departure, free_by_ms
 from fairlease.core.host import Host
@@ -142,6 +143,9 @@ def why_over(world: World, promise: Promise, now_ms: int) -> tuple[PromiseEnd, s
     job = world.jobs[promise.job]
     if job.phase is not Phase.WAITING:
         return PromiseEnd.CLAIM_LEFT, ""
+    drained = [name for name in promise.hosts if world.fleet.hosts[name].closes_ms is not None]
+    if drained:
+        return PromiseEnd.DRAIN, drained[0]
     lost = [name for name in promise.hosts if not _is_sound(world.fleet.hosts[name], promise, job)]
     if lost:
         return PromiseEnd.HOST_HELD, lost[0]
@@ -190,11 +194,11 @@ def leaving_for(
 
 
 def tellings_ms(world: World) -> list[int]:
-    """When somebody on promised hosts is to be told to leave: instants at which a cycle is needed."""
+    """When somebody is to be told to leave for a promise or a drain: instants at which a cycle is needed."""
     policy = world.policy
-    if policy is None or not world.promises:
+    if policy is None:
         return []
-    instants: set[int] = set()
+    instants = {told_ms for told_ms, *_ in drain.leaving(world, policy)}
     for promise in world.promises.values():
         for host in promise.hosts:
             for attempt_id in world.fleet.attempts_on(host):

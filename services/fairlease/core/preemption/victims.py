@@ -15,7 +15,7 @@ from fairlease.core.placement.fit import Lack, Room, is_short
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, tenant_order
-from fairlease_schemas.ids import AttemptId, HostId
+from fairlease_schemas.ids import AttemptId, HostId, JobId
 from fairlease_schemas.policy import Policy
 
 Cost = tuple[int, int, int, tuple[AttemptId, ...]]
@@ -51,24 +51,27 @@ class Planner:
         self.occupancy = occupancy
         self._hopeless: set[tuple[Shape, tuple[bool, ...]]] = set()
 
-    def plan(self, room: Room, shape: Shape, permit: Permit) -> Plan | None:
+    def plan(self, room: Room, shape: Shape, permit: Permit, job: JobId) -> Plan | None:
         """The cheapest trimmed plan that evicts now, or None."""
         key = (shape, permit.signature(self.occupancy.leaves))
-        if key in self._hopeless:
+        has_part = room.has_part(job)
+        if key in self._hopeless and not has_part:
             return None
-        plan = plan_now(self.occupancy, room, shape, permit)
-        if plan is None:
+        plan = plan_now(self.occupancy, room, shape, permit, job)
+        if plan is None and not has_part:
             self._hopeless.add(key)
         return plan
 
 
-def plan_now(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit) -> Plan | None:
+def plan_now(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit, job: JobId = "") -> Plan | None:
     """The cheapest trimmed plan among those the claim may ask to leave now (5.1); None when it is too large too."""
-    plan = plan_with(occupancy, room, shape, lambda tenant: is_evictable(permit, tenant))
+    plan = plan_with(occupancy, room, shape, lambda tenant: is_evictable(permit, tenant), job)
     return plan if plan is not None and len(plan.victims) <= MAX_VICTIMS else None
 
 
-def plan_with(occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callable[[Tenant], bool]) -> Plan | None:
+def plan_with(
+    occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callable[[Tenant], bool], job: JobId = ""
+) -> Plan | None:
     """The cheapest trimmed plan among tenants that `may_leave`; None when the gang cannot be placed so.
 
     Hosts are compared by their cheapest set (5.4), then by id; a gang stays within one topology block
@@ -77,7 +80,7 @@ def plan_with(occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callabl
     found: dict[HostId, tuple[Cost, tuple[Tenant, ...]]] = {}
     best: Cost | None = None
     for host in room.free:
-        if not room.is_open(host) or not shape.suits(host, room.size[host]):
+        if not room.is_open(host, job) or not shape.suits(host, room.size[host]):
             continue
         bound = best[0] if best is not None and shape.hosts == 1 else None
         chosen = cheapest_on(room, occupancy.on.get(host, ()), host, room.lack(host, shape), may_leave, bound)

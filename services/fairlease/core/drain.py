@@ -1,0 +1,208 @@
+"""Drains: a host is emptied for its owner without breaking a window (decisions.md 7.2, 7.3).
+
+From the request on the host takes only what is gone before the start; at the start it is held. Who is past
+the window then is told to leave so that it is gone by the start, the rest at the end of their own windows,
+and everybody at the deadline: the one named exception, which is credited. All of that is arithmetic on the
+calendar, so the owner is told when the host will be empty. Health plans and holds; preemption, which alone
+orders evictions, asks here whom to tell, and when.
+"""
+
+from collections.abc import Iterator
+
+from fairlease.core.departures import protected_until_ms
+from fairlease.core.host import DRAIN, Drain, Host
+from fairlease.core.job import Attempt, Job
+from fairlease.core.world import World
+from fairlease_schemas.commands import RequestDrain, UndrainHost
+from fairlease_schemas.envelope import Answer, Event
+from fairlease_schemas.host import (
+    DrainCancelled,
+    DrainCompleted,
+    DrainPlanned,
+    DrainProgress,
+    HostHeld,
+    HostHoldCleared,
+)
+from fairlease_schemas.ids import PoolId
+from fairlease_schemas.job import CommandRefused, Problem
+from fairlease_schemas.policy import Policy
+
+MAX_TEXT = 200
+MAX_AHEAD_MS = 366 * 86_400_000
+
+
+# what was asked ------------------------------------------------------------------------------------------
+def request(world: World, policy: Policy, answer: Answer, said: RequestDrain, now_ms: int) -> Event | None:
+    """A plan, or a place in the queue; None when the sender asked for just that already."""
+    host = world.fleet.hosts.get(said.host)
+    problem = _problem(answer, host, said, now_ms)
+    if host is None or problem is not None:
+        assert problem is not None, "a host that is not there is a problem"
+        return CommandRefused(account=answer.who, verb="request-drain", seq=answer.seq, problems=(problem,))
+    start_ms = max(now_ms, said.not_before_ms)
+    drain = host.drain
+    if drain is not None and (_start(drain, now_ms), drain.deadline_ms) == (start_ms, said.deadline_ms):
+        return None
+    is_queued = not _has_room(world, policy, host)
+    asked = Drain(
+        owner=answer.who,
+        start_ms=start_ms,
+        deadline_ms=said.deadline_ms,
+        empty_ms=0,
+        left=0,
+        is_queued=is_queued,
+        reason=said.reason[:MAX_TEXT],
+        external_id=said.external_id[:MAX_TEXT],
+    )
+    return _plan(world, policy, host, asked, now_ms)
+
+
+def undrain(world: World, answer: Answer, said: UndrainHost) -> list[Event]:
+    """The drain is called off; nothing when there is none. Only its owner may."""
+    host = world.fleet.hosts.get(said.host)
+    if host is not None and host.drain is not None and host.drain.owner == answer.who:
+        cancelled: list[Event] = [DrainCancelled(host=host.id, account=answer.who)]
+        if _is_held(host):
+            cancelled.append(HostHoldCleared(host=host.id, owner=answer.who, kind=DRAIN))
+        return cancelled
+    if host is not None and host.drain is None:
+        return []
+    limit = "a registered host" if host is None else "a host that the sender drains"
+    way_out = "see `fairlease hosts`" if host is None or host.drain is None else f"ask {host.drain.owner}"
+    problem = Problem(field="host", rule="7.2", value=said.host[:80], limit=limit, way_out=way_out)
+    return [CommandRefused(account=answer.who, verb="undrain-host", seq=answer.seq, problems=(problem,))]
+
+
+def _problem(answer: Answer, host: Host | None, said: RequestDrain, now_ms: int) -> Problem | None:
+    if host is None:
+        way_out = "see `fairlease hosts`"
+        return Problem(field="host", rule="7.2", value=said.host[:80], limit="a registered host", way_out=way_out)
+    if host.drain is not None and host.drain.owner != answer.who:
+        limit, way_out = "one drain of a host at a time", f"ask {host.drain.owner}, or wait until it is returned"
+        return Problem(field="host", rule="7.2", value=host.id, limit=limit, way_out=way_out)
+    start_ms = max(now_ms, said.not_before_ms)
+    if said.deadline_ms and said.deadline_ms < start_ms:
+        value, limit = str(said.deadline_ms), f"from the start on: {start_ms}"
+        return Problem(field="deadline_ms", rule="7.2", value=value, limit=limit, way_out="write a later one, or none")
+    if not 0 <= said.not_before_ms <= now_ms + MAX_AHEAD_MS:
+        value, limit = str(said.not_before_ms)[:30], "0, or ms since 1970 within a year from now"
+        return Problem(field="not_before_ms", rule="7.2", value=value, limit=limit, way_out="ask again later")
+    return None
+
+
+def _start(drain: Drain, now_ms: int) -> int:
+    return max(now_ms, drain.start_ms)
+
+
+def _has_room(world: World, policy: Policy, host: Host) -> bool:
+    """Whether this host may drain beside those that do (7.3); one of a pool always may."""
+    pool = host.inventory.pool
+    others = [
+        h for h in world.fleet.draining() if h.inventory.pool == pool and h.id != host.id and h.closes_ms is not None
+    ]
+    gpus = host.gpus + sum(h.gpus for h in others)
+    return not others or gpus * 1000 <= _pool_gpus(world, pool) * policy.max_draining_permille
+
+
+def _pool_gpus(world: World, pool: PoolId) -> int:
+    return sum(host.gpus for host in world.fleet.in_pool(pool))
+
+
+# what follows by itself ----------------------------------------------------------------------------------
+def duties(world: World, policy: Policy, now_ms: int) -> Iterator[Event]:
+    """Holds whose time has come, progress, completion, and who comes from the queue; hosts by id, the queue by age."""
+    for host in world.fleet.draining():
+        drain = host.drain
+        if drain is None or drain.is_queued or drain.is_done:
+            continue
+        left = world.fleet.attempts_on(host.id)
+        if now_ms >= drain.start_ms and not _is_held(host):
+            yield HostHeld(host=host.id, owner=drain.owner, kind=DRAIN, reason=drain.reason)
+        if not left and _is_held(host):
+            yield DrainCompleted(host=host.id)
+        elif len(left) < drain.left:
+            empty_ms = empty_by_ms(world, policy, host, drain, now_ms)
+            yield DrainProgress(host=host.id, left=len(left), empty_in_ms=empty_ms - now_ms)
+    queued = [host for host in world.fleet.draining() if host.drain is not None and host.drain.is_queued]
+    for host in sorted(queued, key=lambda h: (h.drain.asked_ms if h.drain else 0, h.id)):
+        if host.drain is not None and _has_room(world, policy, host):
+            asked = Drain(
+                owner=host.drain.owner,
+                start_ms=max(now_ms, host.drain.start_ms),
+                deadline_ms=host.drain.deadline_ms,
+                empty_ms=0,
+                left=0,
+                reason=host.drain.reason,
+                external_id=host.drain.external_id,
+            )
+            yield _plan(world, policy, host, asked, now_ms)
+            return  # the next one is judged beside it
+
+
+def due_ms(world: World) -> int | None:
+    """When the next drain begins."""
+    starts = [
+        host.drain.start_ms
+        for host in world.fleet.draining()
+        if host.drain is not None and not host.drain.is_queued and not _is_held(host)
+    ]
+    return min(starts, default=None)
+
+
+def _is_held(host: Host) -> bool:
+    return any(hold.kind == DRAIN for hold in host.holds)
+
+
+def _plan(world: World, policy: Policy, host: Host, asked: Drain, now_ms: int) -> DrainPlanned:
+    return DrainPlanned(
+        host=host.id,
+        owner=asked.owner,
+        start_in_ms=asked.start_ms - now_ms,
+        deadline_in_ms=max(0, asked.deadline_ms - now_ms) if asked.deadline_ms else None,
+        empty_in_ms=empty_by_ms(world, policy, host, asked, now_ms) - now_ms,
+        attempts=tuple(world.fleet.attempts_on(host.id)),
+        is_queued=asked.is_queued,
+        reason=asked.reason,
+        external_id=asked.external_id,
+    )
+
+
+# the calendar of one host --------------------------------------------------------------------------------
+def empty_by_ms(world: World, policy: Policy, host: Host, drain: Drain, now_ms: int) -> int:
+    """When nothing is left at the latest: each one's telling + its grace + the stop margin; the start for nobody."""
+    latest_ms = max(now_ms, drain.start_ms)
+    for name in world.fleet.attempts_on(host.id):
+        found = world.attempt(name)
+        if found is not None:
+            job, attempt = found
+            told_ms, grace_ms = attempt.ending_ms, attempt.grace_ms
+            if attempt.ending is None:
+                told_ms, grace_ms = max(now_ms, told_at_ms(policy, drain, job, attempt)), job.request.grace_ms
+            latest_ms = max(latest_ms, told_ms + grace_ms + policy.stop_margin_ms)
+    return latest_ms
+
+
+def told_at_ms(policy: Policy, drain: Drain, job: Job, attempt: Attempt) -> int:
+    """When the attempt is told to leave: so that it is gone by the start, never inside its window, at the deadline.
+
+    A time-out that comes before needs no telling.
+    """
+    early_ms = drain.start_ms - job.request.grace_ms
+    told_ms = early_ms if job.is_idle_work else max(early_ms, protected_until_ms(policy, job, attempt))
+    return min(told_ms, drain.deadline_ms) if drain.deadline_ms else told_ms
+
+
+def leaving(world: World, policy: Policy) -> list[tuple[int, Job, Attempt, Host]]:
+    """Everybody who stands on a draining host and was not told to leave: by when to tell, then by attempt."""
+    found: dict[str, tuple[int, Job, Attempt, Host]] = {}
+    for host in world.fleet.draining():
+        drain = host.drain
+        if drain is None or drain.is_queued or drain.is_done:
+            continue
+        for name in world.fleet.attempts_on(host.id):
+            known = world.attempt(name)
+            if known is not None and known[1].ending is None and not known[1].is_stillborn:
+                entry = (told_at_ms(policy, drain, *known), *known, host)
+                if name not in found or entry[0] < found[name][0]:
+                    found[name] = entry
+    return sorted(found.values(), key=lambda entry: (entry[0], entry[2].id))

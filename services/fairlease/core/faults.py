@@ -1,0 +1,22 @@
+"""What faults of hosts did to a job: on which hosts its attempts ended so, and which are still sound (7.7)."""
+
+from fairlease.core.job import Attempt, Job
+from fairlease_schemas.ids import HostId
+from fairlease_schemas.job import End
+
+
+def hosts_of(job: Job, since_ms: int) -> tuple[HostId, ...]:
+    """The hosts whose faults ended attempts of the job after that instant, each once, by id."""
+    ended = (attempt for attempt in job.attempts if attempt.end is End.FAULT and attempt.ended_ms > since_ms)
+    return tuple(sorted({host for attempt in ended for host in faulty(attempt)}))
+
+
+def faulty(attempt: Attempt) -> tuple[HostId, ...]:
+    """The hosts of the attempt that said, or of which it was found, that a fault ended its part."""
+    return tuple(part.host for part in attempt.gone if part.end is End.FAULT)
+
+
+def sound(attempt: Attempt) -> tuple[HostId, ...]:
+    """The other hosts of an attempt that a fault ended, in rank order: kept for the job for a while."""
+    broken = faulty(attempt)
+    return tuple(host for host in attempt.hosts if host not in broken)

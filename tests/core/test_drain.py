@@ -1,0 +1,314 @@
+"""Drains: hosts are emptied in time, no window is broken but at the deadline, and the owner is told when (7.2, 7.3)."""
+
+import pytest
+
+from fairlease_schemas.commands import CancelJob, RequestDrain, ReturnHost, UndrainHost
+from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, PromiseEnd, PromiseEnded
+from fairlease_schemas.envelope import Event
+from fairlease_schemas.host import (
+    DrainCancelled,
+    DrainCompleted,
+    DrainPlanned,
+    DrainProgress,
+    HostHeld,
+    HostHoldCleared,
+)
+from fairlease_schemas.ids import attempt_id
+from fairlease_schemas.job import CommandRefused, End
+from fairlease_schemas.reasons import Reason
+from tests.core.bench import GRACE, MARGIN, cell, hosts_of, idle, left, names, promises, reasons, victims, whole
+from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell, charged
+
+STOP = GRACE + MARGIN
+
+
+def drain(host: int = 1, at: int = 0, deadline: int = 0, **fields: str) -> RequestDrain:
+    """Asked for in time of the cell; 0 is now, and no deadline."""
+    return RequestDrain(
+        host=names(host)[0],
+        not_before_ms=T0 + at if at else 0,
+        deadline_ms=T0 + deadline if deadline else 0,
+        **fields,
+    )
+
+
+def asked(here: Cell, said: RequestDrain, who: str = "bot") -> DrainPlanned:
+    event = here.when(said, who=who).events()[0]
+    assert isinstance(event, DrainPlanned)
+    here.settle()
+    return event
+
+
+def of(here: Cell, *kinds: type) -> list[Event]:
+    return here.events(*kinds)
+
+
+def ordered(here: Cell) -> list[EvictionOrdered]:
+    return [event for event in of(here, EvictionOrdered) if isinstance(event, EvictionOrdered)]
+
+
+# planned --------------------------------------------------------------------------------------------
+
+
+def test_an_empty_host_is_held_and_handed_over_at_once() -> None:
+    # rule: 7.2 7.4
+    here = cell(2)
+    here.when(drain(reason="new fan"), who="bot").follows(
+        DrainPlanned(host="host-001", owner="bot", reason="new fan"),
+        HostHeld(host="host-001", owner="bot", kind="drain", reason="new fan"),
+        DrainCompleted(host="host-001"),
+    )
+    job = whole(here, "r1")
+    assert hosts_of(here, job) == names(2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told", "empty"),
+    [
+        pytest.param({"min_runtime_ms": 0}, 0, STOP, id="idle work: at once"),
+        pytest.param({"min_runtime_ms": HOUR}, HOUR, HOUR + STOP, id="at the end of its window"),
+        pytest.param({"min_runtime_ms": HOUR, "grace_ms": 0}, HOUR, HOUR + MARGIN, id="by its own grace"),
+    ],
+)
+def test_the_owner_is_told_when_the_host_will_be_empty(fields: dict[str, int], told: int, empty: int) -> None:
+    # rule: 7.2
+    here = cell(1)
+    job = whole(here, "run", **fields)
+    planned = asked(here, drain())
+    assert (planned.empty_in_ms, planned.attempts) == (empty, (attempt_id(job, 1),))
+    here.at(told)
+    assert victims(here) == [job]
+    left(here, job)
+    assert of(here, DrainCompleted) == [DrainCompleted(host="host-001")]
+    assert here.now_ms - T0 <= empty
+
+
+def test_until_the_start_it_takes_what_is_gone_by_then_and_nothing_else() -> None:
+    # rule: 7.2
+    here = cell(1)
+    asked(here, drain(at=HOUR))
+    here.at(MINUTE)
+    short = here.submit("short", min_runtime_ms=HOUR - MINUTE - STOP)
+    long = here.submit("long", min_runtime_ms=HOUR - MINUTE - STOP + SECOND)
+    assert here.phase(short) == "granted"
+    assert here.phase(long) == "waiting"
+    assert list(reasons(here).values()) == [Reason.HOST_MAINTENANCE]
+
+
+def test_work_past_its_window_runs_on_until_its_grace_before_the_start() -> None:
+    # rule: 7.2
+    here = cell(1)
+    job = whole(here, "run", min_runtime_ms=15 * MINUTE, grace_ms=2 * MINUTE)
+    planned = asked(here, drain(at=2 * HOUR))
+    assert planned.empty_in_ms == 2 * HOUR + MARGIN
+    here.at(2 * HOUR - 2 * MINUTE - 1)
+    assert victims(here) == []
+    here.at(2 * HOUR - 2 * MINUTE)
+    assert victims(here) == [job]
+    (order,) = ordered(here)
+    assert (order.claim, order.drain, order.licence, order.is_deadline) == ("", "host-001", Licence.DRAIN, False)
+
+
+def test_a_window_that_ends_after_the_start_is_kept() -> None:
+    # rule: 7.2
+    here = cell(1)
+    job = whole(here, "run", min_runtime_ms=3 * HOUR)
+    planned = asked(here, drain(at=HOUR))
+    assert planned.empty_in_ms == 3 * HOUR + STOP
+    here.at(HOUR)
+    assert here.world.fleet.hosts["host-001"].holds[0].kind == "drain"
+    here.at(3 * HOUR - 1)
+    assert victims(here) == []
+    here.at(3 * HOUR)
+    assert victims(here) == [job]
+
+
+def test_at_the_deadline_everybody_leaves_and_is_credited_and_it_is_no_retry() -> None:
+    # rule: 7.2 2.6 1.8
+    here = cell(2)
+    job = whole(here, "run", min_runtime_ms=4 * HOUR)
+    here.start(job)
+    planned = asked(here, drain(deadline=HOUR))
+    assert planned.empty_in_ms == HOUR + STOP
+    here.at(HOUR)
+    (order,) = ordered(here)
+    assert order.is_deadline
+    left(here, job)
+    assert hosts_of(here, job) == names(2)
+    assert here.world.jobs[job].retries == 0
+    (charge,) = (e for e in here.events() if type(e) is type(charged(job, 0)))
+    assert (charge.credit_gpu_ms, charge.charged_gpu_ms) == (8 * HOUR, 0)
+
+
+def test_who_leaves_for_a_drain_is_not_counted_as_thrashed() -> None:
+    # rule: 7.2 5.7
+    here = cell(1)
+    job = whole(here, "run", min_runtime_ms=15 * MINUTE)
+    here.at(HOUR)
+    asked(here, drain())
+    assert victims(here) == [job]
+    assert here.world.jobs[job].preemptions_ms == ()
+
+
+def test_a_gang_on_two_draining_hosts_is_told_once_and_by_the_first_of_them() -> None:
+    # rule: 7.2
+    here = cell(4)
+    gang = here.submit("gang", hosts=2, gpus_per_host=8, min_runtime_ms=15 * MINUTE, timeout_ms=24 * HOUR)
+    here.policy(rank_period_ms=MINUTE, max_draining_permille=1000)
+    asked(here, drain(1, at=2 * HOUR))
+    asked(here, drain(2, at=HOUR))
+    here.at(HOUR - GRACE)
+    assert [(order.attempt, order.drain) for order in ordered(here)] == [(attempt_id(gang, 1), "host-002")]
+    here.at(2 * HOUR)
+    assert len(ordered(here)) == 1
+
+
+def test_nobody_need_wait_for_a_drain_to_be_carried_out() -> None:
+    # rule: 7.2
+    here = cell(1)
+    job = whole(here, "run", min_runtime_ms=HOUR)
+    asked(here, drain())
+    assert here.world.line.total == 0
+    here.at(HOUR)
+    assert victims(here) == [job]
+
+
+# seen and ended -------------------------------------------------------------------------------------
+
+
+def test_progress_is_told_with_what_is_left_and_until_when() -> None:
+    # rule: 7.4
+    here = cell(1)
+    jobs = [here.submit(f"r{n}", gpus_per_host=4, min_runtime_ms=(n + 1) * HOUR) for n in range(2)]
+    asked(here, drain())
+    here.at(30 * MINUTE).start(jobs[0]).gone(jobs[0])
+    assert of(here, DrainProgress) == [DrainProgress(host="host-001", left=1, empty_in_ms=90 * MINUTE + STOP)]
+    here.gone(jobs[1])
+    assert of(here, DrainCompleted) == [DrainCompleted(host="host-001")]
+
+
+def test_the_owner_returns_the_host_and_it_takes_work_again() -> None:
+    # rule: 7.4 7.1
+    here = cell(1)
+    asked(here, drain())
+    job = here.submit("r1")
+    assert here.phase(job) == "waiting"
+    refused = here.when(ReturnHost(host="host-001"), who="eve").events()[0]
+    assert isinstance(refused, CommandRefused)
+    here.when(ReturnHost(host="host-001"), who="bot").then(HostHoldCleared(host="host-001", owner="bot", kind="drain"))
+    here.settle()
+    assert here.phase(job) == "granted"
+    assert here.world.fleet.draining() == []
+
+
+def test_undrain_calls_off_all_that_is_pending() -> None:
+    # rule: 7.2
+    here = cell(1)
+    job = whole(here, "run", min_runtime_ms=HOUR)
+    asked(here, drain())
+    here.when(UndrainHost(host="host-001"), who="bot").then(
+        DrainCancelled(host="host-001", account="bot"),
+        HostHoldCleared(host="host-001", owner="bot", kind="drain"),
+    )
+    here.at(2 * HOUR)
+    assert victims(here) == []
+    assert here.phase(job) == "granted"
+    assert here.when(UndrainHost(host="host-001"), who="bot").events() == []
+
+
+def test_a_drain_voids_the_promise_there_by_name() -> None:
+    # rule: 7.2 6.4
+    here = cell(1)
+    whole(here, "run", min_runtime_ms=2 * HOUR)
+    here.at(MINUTE)
+    claim = whole(here, "claim", "b")
+    assert list(promises(here)) == [claim]
+    asked(here, drain(at=5 * HOUR))
+    assert of(here, PromiseEnded) == [PromiseEnded(job=claim, why=PromiseEnd.DRAIN, cause="host-001")]
+    assert promises(here) == {}
+
+
+def test_a_second_ask_for_the_same_changes_nothing_and_another_time_plans_anew() -> None:
+    # rule: 7.2
+    here = cell(1)
+    whole(here, "run", min_runtime_ms=HOUR)
+    asked(here, drain(at=2 * HOUR))
+    assert here.when(drain(at=2 * HOUR), who="bot").events() == []
+    assert asked(here, drain(at=3 * HOUR)).start_in_ms == 3 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("said", "who", "field", "limit"),
+    [
+        pytest.param(RequestDrain(host="host-009"), "bot", "host", "a registered host", id="no such host"),
+        pytest.param(drain(), "eve", "host", "one drain of a host at a time", id="another's"),
+        pytest.param(drain(at=2 * HOUR, deadline=HOUR), "bot", "deadline_ms", "from the start on", id="too soon"),
+        pytest.param(
+            RequestDrain(host="host-001", not_before_ms=-1), "bot", "not_before_ms", "0, or ms since", id="no time"
+        ),
+    ],
+)
+def test_a_drain_that_cannot_be_is_refused_with_field_limit_and_way_out(
+    said: RequestDrain, who: str, field: str, limit: str
+) -> None:
+    # rule: 7.2
+    here = cell(1)
+    whole(here, "run")
+    asked(here, drain(at=HOUR))
+    (event,) = here.when(said, who=who).events()
+    assert isinstance(event, CommandRefused)
+    (problem,) = event.problems
+    assert problem.field == field
+    assert problem.rule == "7.2"
+    assert problem.limit.startswith(limit)
+    assert problem.way_out
+
+
+# many at once ---------------------------------------------------------------------------------------
+
+
+def test_drains_beyond_their_part_of_the_pool_queue_and_follow_by_age() -> None:
+    # rule: 7.3
+    here = cell(4)
+    first = asked(here, drain(1))
+    third = asked(here, drain(3))
+    here.at(MINUTE)
+    second = asked(here, drain(2))
+    assert [event.is_queued for event in (first, third, second)] == [False, True, True]
+    assert here.world.fleet.hosts["host-003"].holds == ()
+    job = whole(here, "r1")
+    assert here.phase(job) == "granted"
+    here.say(ReturnHost(host="host-001"), "bot")
+    begun = [event for event in of(here, DrainPlanned) if isinstance(event, DrainPlanned) and not event.is_queued]
+    assert [event.host for event in begun] == ["host-001", "host-003"]
+
+
+def test_one_host_of_a_pool_may_always_drain() -> None:
+    # rule: 7.3
+    here = cell(1)
+    assert not asked(here, drain()).is_queued
+
+
+def test_a_grant_before_the_start_that_is_cancelled_in_time_leaves_the_plan_as_it_was() -> None:
+    # rule: 7.2
+    here = cell(1)
+    asked(here, drain(at=2 * HOUR))
+    job = here.submit("short", min_runtime_ms=HOUR)
+    assert len(of(here, GangGranted)) == 1
+    here.say(CancelJob(job=job))
+    here.gone(job, End.CANCELLED, 143)
+    here.at(2 * HOUR)
+    assert of(here, DrainCompleted) == [DrainCompleted(host="host-001")]
+
+
+def test_idle_work_fills_a_host_until_its_drain_begins() -> None:
+    # rule: 7.2 6.3
+    here = cell(1)
+    asked(here, drain(at=HOUR))
+    here.at(MINUTE)
+    filler = idle(here, "filler")
+    assert here.phase(filler) == "granted"
+    here.at(HOUR - GRACE)
+    assert victims(here) == [filler]
+    left(here, filler)
+    assert here.phase(filler) == "waiting"
