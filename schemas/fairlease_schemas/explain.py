@@ -56,7 +56,11 @@ class FeedEvent(View, frozen=True, kw_only=True, tag_field="kind", tag="JobEvent
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt: where it ran, since when, how it ended; `detail` is what the agent said of an end without a code."""
+    """One attempt: where it ran, since when, how it ended; `detail` is what the agent said of an end without a code.
+
+    One that was told to leave says for whom: `stop_for` is the job it made room for, `drained_from` the host that
+    drains.
+    """
 
     attempt: str
     number: int
@@ -71,10 +75,16 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     token: str
     detail: str = ""
+    stop_for: str = ""
+    drained_from: str = ""
 
 
 class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
-    """A job as it stands. `exit_code` is what `submit --wait` returns, absent while the job goes on."""
+    """A job as it stands. `exit_code` is what `submit --wait` returns, absent while the job goes on.
+
+    `held_by` is who holds it, `cancelled_for` the job that it waited for and that did not end well. `array_index` is
+    its place among the `array_count` jobs of its array, absent outside one.
+    """
 
     job: str
     account: str
@@ -92,6 +102,10 @@ class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
     digest: str
     attempts: tuple[AttemptView, ...]
     as_of: AsOf
+    held_by: str = ""
+    cancelled_for: str = ""
+    array_index: int | None = None
+    array_count: int = 0
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +166,10 @@ class WhyText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
-    """Why a job is where it is (decisions.md 9)."""
+    """Why a job is where it is (decisions.md 9).
+
+    `held_by` is who holds it, `cancelled_for` the job that it waited for and that did not end well.
+    """
 
     job: str
     state: str
@@ -162,6 +179,8 @@ class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
     reasons: tuple[WhyReason, ...]
     counterfactuals: tuple[Counterfactual, ...]
     text: WhyText
+    held_by: str = ""
+    cancelled_for: str = ""
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,11 +253,30 @@ class ShareRow(msgspec.Struct, frozen=True, kw_only=True):
     waiting_jobs: int
 
 
+class BudgetNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one budget is set: what was given to `budget set` and `budget member`; a key at its default is left out.
+
+    `leads` and `members` are the roles given at this node; those given above it hold here too. `more_accounts`
+    are so many that are not listed.
+    """
+
+    budget: str
+    parent: str = ""
+    weight: int = 1
+    order: str = "fifo"
+    max_protected_permille: int = 0
+    burst_permille: int = 0
+    leads: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    more_accounts: int = 0
+
+
 class SharesView(View, frozen=True, kw_only=True, tag_field="kind", tag="Shares"):
-    """The tree in depth-first order, one row per node and pool."""
+    """The tree in depth-first order, one row per node and pool; `nodes` are the nodes' own settings, in that order."""
 
     rows: tuple[ShareRow, ...]
     as_of: AsOf
+    nodes: tuple[BudgetNode, ...] = ()
 
 
 class HostRow(msgspec.Struct, frozen=True, kw_only=True):

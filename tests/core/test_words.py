@@ -1,18 +1,29 @@
 """The closed list of reasons, each as it arises, with its evidence, and the words made of it (9.1, 9.2, 9.4)."""
 
+# ruff: noqa: RUF001 - Chinese is quoted with its own punctuation
 import re
 from collections.abc import Callable, Iterator
-from string import Formatter
 
 import msgspec
 import pytest
 
-from fairlease.core import explain
+from fairlease.core import explain, view
 from fairlease.core.planning import plan
-from fairlease.core.words import PLANS, REASONS, STATES, TAILS
-from fairlease_schemas.commands import CancelJob, CordonHost
+from fairlease.core.words import (
+    LANE_OF_PERSON,
+    PLANS,
+    REASONS,
+    STATES,
+    TAILS,
+    WINDOW_ENDS_SOON,
+    Number,
+    about,
+    fields_of,
+    sentence_of,
+)
+from fairlease_schemas.commands import CancelJob, CordonHost, HoldJob
 from fairlease_schemas.explain import Counterfactual, Why
-from fairlease_schemas.job import End, Request
+from fairlease_schemas.job import After, End, Request
 from fairlease_schemas.reasons import Evidence, Reason
 from fairlease_schemas.reports import HostUp
 from fairlease_schemas.units import MINUTE_MS, format_length
@@ -144,17 +155,20 @@ ARISES: dict[Reason, tuple[Callable[[], Story], dict[str, int | str]]] = {
     ),
     Reason.PROTECTED_WINDOWS: (
         protected_windows,
-        {"pool": "h100", "needed_gpus": 8, "for_ms": HOUR + GRACE + MARGIN},
+        {"pool": "h100", "needed_gpus": 8, "free_gpus": 0, "for_ms": HOUR + GRACE + MARGIN},
     ),
     Reason.RESERVATION: (reservation, {"pool": "h100", "claim": "claim", "reserved_hosts": 1, "for_ms": 2 * MINUTE}),
     Reason.HOST_MAINTENANCE: (host_maintenance, {"pool": "h100", "held_gpus": 8}),
     Reason.HOST_FAULT: (host_fault, {"pool": "h100", "held_gpus": 8}),
     Reason.CONSTRAINT_CONFLICT: (constraint_conflict, {"pool": "h100", "needed_hosts": 1}),
-    Reason.LANE_FULL: (lane_full, {"pool": "h100", "held_gpus": 4, "limit_gpus": 8}),
+    Reason.LANE_FULL: (lane_full, {"pool": "h100", "needed_gpus": 5, "held_gpus": 4, "limit_gpus": 8}),
     Reason.PROTECTED_CAP: (protected_cap, {"pool": "h100", "level": "a", "held_gpus": 16, "limit_gpus": 8}),
     Reason.SAVING: (saving, {"level": "a", "claim": "gang"}),
     Reason.RETRY_BACKOFF: (retry_backoff, {"for_ms": 30 * SECOND}),
-    Reason.THRASH_BRAKE: (thrash_brake, {"pool": "h100", "needed_gpus": 8, "for_ms": HOUR + GRACE + MARGIN}),
+    Reason.THRASH_BRAKE: (
+        thrash_brake,
+        {"pool": "h100", "needed_gpus": 8, "free_gpus": 0, "for_ms": HOUR + GRACE + MARGIN},
+    ),
     Reason.AWAITING_CHECKPOINT: (awaiting_checkpoint, {"pool": "h100", "needed_gpus": 8, "for_ms": 3 * MINUTE}),
 }
 NOT_HERE = {Reason.RESUME_REFUSED, Reason.DEPENDENCY, Reason.JOB_HELD, Reason.POLICY_CHANGE}
@@ -197,11 +211,8 @@ def test_each_reason_names_the_position_that_recorded_it(code: Reason) -> None:
 # the words ------------------------------------------------------------------------------------------------
 
 
-def fields_of(sentence: str) -> set[str]:
-    return {field for _, field, _, _ in Formatter().parse(sentence) if field}
-
-
-TABLES = [("reason", REASONS), ("state", STATES), ("tail", TAILS), ("plan", PLANS)]
+KINDS = {"lane of a person": LANE_OF_PERSON, "window ends soon": WINDOW_ENDS_SOON}
+TABLES = [("reason", REASONS), ("kind", KINDS), ("state", STATES), ("tail", TAILS), ("plan", PLANS)]
 SENTENCES = [pytest.param(words, id=f"{name} {key}") for name, table in TABLES for key, words in table.items()]
 
 
@@ -247,11 +258,10 @@ def lengths_of(why: Why) -> set[str]:
     """Lengths in words of the instants and lengths that the answer holds."""
     now_ms = why.as_of.log_time_ms
     starts = [c.start_by_ms for c in why.counterfactuals] + ([why.start_by_ms] if why.start_by_ms is not None else [])
-    found = {format_length(max(0, start_ms - now_ms)) for start_ms in starts}
+    found = {about(start_ms - now_ms) for start_ms in starts}
     for reason in why.reasons:
         if reason.until_ms is not None:
-            found.add(format_length(max(0, reason.until_ms - now_ms)))
-        found |= {format_length(v) for k, v in reason.evidence.items() if k.endswith("_ms")}
+            found.add(about(reason.until_ms - now_ms))
     for counterfactual in why.counterfactuals:
         found |= {format_length(v) for k, v in counterfactual.change.items() if k.endswith("_ms")}
     return found
@@ -283,7 +293,7 @@ def test_a_sentence_shows_each_field_it_names_and_no_other_number(code: Reason, 
     evidence = Evidence(**(numbers | names))  # type: ignore[arg-type] # by name
     told = explain.told(code, evidence)
     text = REASONS[code][lang].format(**explain._written(told))
-    shown = [format_length(int(v)) if k.endswith("_ms") else str(v) for k, v in told.items()]
+    shown = [about(int(v)) if k.endswith("_ms") else str(v) for k, v in told.items()]
     assert set(told) == fields_of(REASONS[code]["en"])
     for value in shown:
         assert value in text
@@ -302,7 +312,111 @@ def test_until_when_is_told_from_when_it_is_asked() -> None:
     assert "is inside its windows, for 21m at most" in asked(here, job).text.en
     here, job = retry_backoff()
     here.at(10 * SECOND)
-    assert "the next try comes 30s after the failure" in asked(here, job).text.en
+    assert "the next try comes in 20s" in asked(here, job).text.en
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "said"),
+    [
+        pytest.param(-1, "0s", id="what is past takes no time any more"),
+        pytest.param(1, "1s", id="less than a second is one"),
+        pytest.param(90_000, "1m30s", id="few minutes have seconds"),
+        pytest.param(599_001, "10m", id="many have none"),
+        pytest.param(HOUR + 59_677, "1h1m", id="a length of the log in two units"),
+        pytest.param(HOUR - 1, "1h", id="a bound is never told too short"),
+        pytest.param(9 * HOUR + 59 * MINUTE + 1, "10h", id="many hours have no minutes"),
+        pytest.param(25 * HOUR, "1d1h", id="a day and an hour"),
+        pytest.param(240 * HOUR - 1, "10d", id="many days have no hours"),
+    ],
+)
+def test_a_length_is_told_in_two_units_at_most_and_never_too_short(length_ms: int, said: str) -> None:
+    # rule: 9.4
+    assert about(length_ms) == said
+
+
+def test_one_is_told_as_one() -> None:
+    # rule: 9.4
+    here = cell()
+    here.submit("run", gpus_per_host=7)
+    job = here.submit("more", gpus_per_host=2)
+    text = asked(here, job).text.en
+    assert "it needs 2 GPUs in pool h100, and 1 is free" in text
+    assert "with 1 GPU per host instead of 2: now" in text
+    assert PLANS["after-evictions"]["en"].format(length="1m", hosts="h", count=Number(1), lost=Number(1)) == (
+        "it would start within 1m on h, after 1 attempt left that loses 1 GPU-minute"
+    )
+
+
+def test_how_many_gpus_are_free_beside_those_in_windows_is_told() -> None:
+    # rule: 9.4
+    here = cell(2, promises_per_pool=0)
+    whole(here, "run", min_runtime_ms=HOUR)
+    job = here.submit("gang", "b", hosts=2, gpus_per_host=8, min_runtime_ms=15 * MINUTE)
+    text = asked(here, job).text
+    assert "it needs 16 GPUs in pool h100, where 8 are free now; the work in its way is inside its windows" in text.en
+    assert "该池现有 8 块空闲" in text.zh
+
+
+def test_a_claim_that_could_evict_now_says_that_it_waits_to_lose_less() -> None:
+    # rule: 9.4
+    evidence = Evidence(pool="h100", needed_gpus=8, for_ms=3 * MINUTE)
+    assert sentence_of(Reason.PROTECTED_WINDOWS, evidence) is WINDOW_ENDS_SOON
+    assert explain.told(Reason.PROTECTED_WINDOWS, evidence) == {"pool": "h100", "needed_gpus": 8, "for_ms": 3 * MINUTE}
+
+
+def test_the_debug_lane_says_which_of_its_limits_it_is() -> None:
+    # rule: 9.4 3.1
+    here, job = lane_full()
+    assert "it needs 5 GPUs in the debug lane of pool h100, which holds 4 of its 8 GPUs" in asked(here, job).text.en
+    here = cell(2, promises_per_pool=0)
+    for n in range(2):
+        here.submit(f"d{n}", **(DEBUG | {"gpus_per_host": 1}))
+    third = here.submit("third", **(DEBUG | {"gpus_per_host": 1}))
+    text = asked(here, third).text
+    assert "holds 2 of its 8 GPUs, room enough for 1, but this person has as many jobs" in text.en
+    assert "该用户的调试任务数已达上限" in text.zh
+
+
+FOREIGN = re.compile(r"[,;:()]")
+
+
+@pytest.mark.parametrize("words", SENTENCES)
+def test_chinese_has_its_own_punctuation(words: dict[str, str]) -> None:
+    # rule: 9.4
+    assert not FOREIGN.search(re.sub(r"\{[^}]*\}", "", words["zh"]))
+
+
+def test_a_held_job_says_who_holds_it_once() -> None:
+    # rule: 9.4
+    here = cell()
+    whole(here, "run")
+    job = whole(here, "waits")
+    here.say(HoldJob(job=job, reason="the data is wrong"))
+    why = asked(here, job)
+    assert (why.held_by, view.job_view(here.world, here.world.jobs[job]).held_by) == ("ann", "ann")
+    assert why.text.en == f"{job} is held by ann and does not compete; it goes on once it is released."
+    assert why.text.zh == f"{job} 已被 ann 挂起，不参与调度；释放后继续。"
+
+
+def test_a_job_that_waits_for_another_says_so_once() -> None:
+    # rule: 9.4
+    here = cell()
+    first = whole(here, "first")
+    job = here.submit("after", after=(After(job=first, when="ok"),))
+    assert asked(here, job).text.en == f"{job} does not compete yet; it starts after {first}."
+    assert asked(here, job).text.zh == f"{job} 尚未参与调度；在 {first} 之后启动。"
+
+
+def test_a_job_that_was_cancelled_for_another_names_it() -> None:
+    # rule: 9.4 1.11
+    here = cell()
+    first = whole(here, "first")
+    job = here.submit("after", after=(After(job=first, when="ok"),))
+    here.gone(first, End.FAILED, 1)
+    why = asked(here, job)
+    assert (why.state, why.cancelled_for) == ("cancelled", first)
+    assert view.job_view(here.world, here.world.jobs[job]).cancelled_for == first
+    assert why.text.en == f"{job} was cancelled; {first}, which it waited for, did not end well."
 
 
 def test_a_job_in_every_state_is_told_in_both_languages() -> None:
@@ -341,7 +455,7 @@ def test_with_fewer_hosts_it_would_start_now() -> None:
     job = here.submit("gang", hosts=5, gpus_per_host=8, min_runtime_ms=15 * MINUTE)
     assert ({"hosts": 2}, 0) in changes(here, job)
     assert "with 2 hosts instead of 5: now" in asked(here, job).text.en
-    assert "若 2 台主机(现为 5):现在即可启动" in asked(here, job).text.zh
+    assert "若改用 2 台主机（现为 5）：现在即可启动" in asked(here, job).text.zh
 
 
 def test_the_largest_smaller_request_of_a_host_is_named() -> None:
@@ -436,12 +550,12 @@ PLANNED = {
 @pytest.mark.parametrize("lang", explain.LANGUAGES)
 def test_every_number_and_name_of_a_plan_stands_in_it(when: str, lang: str) -> None:
     # rule: 9.4 9.2
-    view = PLANNED[when]()
-    assert view.when == when
-    record = msgspec.to_builtins(msgspec.structs.replace(view, text=type(view.text)(en="", zh="")))
-    known = {*values_of(record), str(len(view.evictions)), str(view.lost_gpu_ms // MINUTE_MS)}
-    known |= {format_length(v) for k, v in view.evidence.items() if k.endswith("_ms")}
-    if view.start_by_ms is not None:
-        known.add(format_length(view.start_by_ms - view.as_of.log_time_ms))
-    rest = spoken(getattr(view.text, lang), known, REASONS)
+    found = PLANNED[when]()
+    assert found.when == when
+    record = msgspec.to_builtins(msgspec.structs.replace(found, text=type(found.text)(en="", zh="")))
+    known = {*values_of(record), str(len(found.evictions)), str(found.lost_gpu_ms // MINUTE_MS)}
+    known |= {about(v) for k, v in found.evidence.items() if k.endswith("_ms")}
+    if found.start_by_ms is not None:
+        known.add(about(found.start_by_ms - found.as_of.log_time_ms))
+    rest = spoken(getattr(found.text, lang), known, REASONS)
     assert not re.search(r"\d|job-|host-|h100", rest), rest

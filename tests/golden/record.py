@@ -8,8 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from fairlease_schemas.commands import CancelJob, ChangeMember, CordonHost, HoldJob, ReleaseJob, ReturnHost
-from fairlease_schemas.envelope import Misshapen, TimerFired, Unreadable
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeMember,
+    CordonHost,
+    HoldJob,
+    ReleaseJob,
+    RequestDrain,
+    ReturnHost,
+    UndrainHost,
+)
+from fairlease_schemas.envelope import LeasesRead, Misshapen, TimerFired, Unreadable
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import After, End, Problem
 from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone
@@ -158,11 +167,54 @@ def promises_and_people() -> Cell:
     return cell.at(5 * HOUR)
 
 
+def hosts_come_and_go() -> Cell:
+    """Hosts go silent and are heard again, leases are lost, a breaker trips; drains wait, are planned, called off."""
+    cell = Cell().hosts(8, block=4).budgets(a=1, b=1).policy(rank_period_ms=MINUTE, breaker_permille=300)
+    gang = cell.submit("g1", hosts=3, gpus_per_host=8, min_runtime_ms=2 * HOUR, timeout_ms=12 * HOUR)
+    idle = [cell.submit(f"i{n}", "b", gpus_per_host=8, min_runtime_ms=0, timeout_ms=12 * HOUR) for n in range(4)]
+    halves = [
+        cell.submit(f"h{n}", gpus_per_host=4, min_runtime_ms=(n + 1) * HOUR, timeout_ms=12 * HOUR) for n in range(2)
+    ]
+    for job in (gang, *idle, *halves):
+        cell.start(job)
+    cell.at(10 * MINUTE)
+    lost = cell.world.jobs[gang].attempts[0].hosts[0]
+    for minutes in (11, 15, 17):
+        cell.at(minutes * MINUTE)
+        renewed = {f"host-{n:03d}": cell.now_ms for n in range(1, 9)} | {lost: T0 + 10 * MINUTE}
+        said = LeasesRead(due_ms=cell.now_ms, renewed=renewed)
+        cell.step("health", (cell.answer(said, "health", "FL_LAB_TIMERS"),))
+        cell.settle()
+    cell.gone(gang, End.CANCELLED, 143, hosts=cell.world.jobs[gang].attempts[-1].hosts[1:])
+    for job in idle:
+        if cell.phase(job) == "stopping":
+            cell.gone(job, End.CANCELLED, 143)
+    cell.at(30 * MINUTE)
+    cell.say(RequestDrain(host=cell.world.jobs[halves[0]].attempts[0].hosts[0]), "bot")
+    for host, before in (("host-004", 2 * HOUR), ("host-005", 0), ("host-006", 3 * HOUR), ("host-007", 0)):
+        start_ms = before and T0 + before
+        ask = RequestDrain(host=host, reason="firmware", not_before_ms=start_ms, deadline_ms=T0 + 4 * HOUR)
+        cell.say(ask, "bot")
+    cell.say(UndrainHost(host="host-006"), "bot")
+    for hours in (1, 2, 3, 4, 5):
+        cell.at(hours * HOUR)
+        for job in [job.id for job in cell.world.jobs.values() if job.live and job.live.ending is not None]:
+            cell.gone(job, End.CANCELLED, 143)
+    silent = {f"host-{n:03d}": 0 for n in range(1, 9)}
+    cell.step("health", (cell.answer(LeasesRead(due_ms=cell.now_ms, renewed=silent), "health", "FL_LAB_TIMERS"),))
+    for host in [host.id for host in cell.world.fleet.draining()]:
+        cell.say(ReturnHost(host=host), "bot")
+    heard = {f"host-{n:03d}": cell.now_ms for n in range(1, 9)}
+    cell.step("health", (cell.answer(LeasesRead(due_ms=cell.now_ms, renewed=heard), "health", "FL_LAB_TIMERS"),))
+    return cell.at(6 * HOUR)
+
+
 LOGS: Final[dict[str, Callable[[], Cell]]] = {
     "idle-work-gives-way": idle_work_gives_way,
     "gangs-fail-and-come-back": gangs_fail_and_come_back,
     "shares-over-a-week": shares_over_a_week,
     "promises-and-people": promises_and_people,
+    "hosts-come-and-go": hosts_come_and_go,
 }
 
 

@@ -111,7 +111,9 @@ def _add_terms(leaf: Parser) -> None:
     terms.add_argument("--pool", type=name, action="append", metavar="NAME", help="accepted pool, in order; repeatable")
     terms.add_argument("--lane", choices=("debug",), help="ask for the debug lane")
     terms.add_argument("--max-retries", type=whole, metavar="N", help="retries after the job's own failures (0)")
-    terms.add_argument("--grace", type=length, metavar="LENGTH", help="time between the notice and the TERM to all (30s)")
+    terms.add_argument(
+        "--grace", type=length, metavar="LENGTH", help="time between the notice and the TERM to all (30s)"
+    )
     terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
     terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
     _add_host_terms(leaf)

@@ -260,7 +260,10 @@ def _duties(stage: Stage) -> None:
     for attempt_id, name in list(stage.world.stillborn.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id:
-            stage.emit(job, AttemptEnded(attempt=attempt_id, end=End.CANCELLED))
+            job = stage.emit(job, AttemptEnded(attempt=attempt_id, end=End.CANCELLED))
+            if not job.is_apart:  # its hold was cleared by somebody who did not know of the grant
+                stage.emit(job, JobRequeued(job=job.id, end=End.CANCELLED))
+    # By id: how a fold came to its index must not show.
     for attempt_id, name in sorted(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
         if job is not None and job.live is not None and job.live.id == attempt_id and job.live.ending is None:

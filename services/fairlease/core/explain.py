@@ -11,13 +11,23 @@ from fairlease.core.line import class_key
 from fairlease.core.outlook import LATER, NOW, Outlook, Outlooks
 from fairlease.core.policy_rules import window_bound
 from fairlease.core.view import as_of, order_of_waiting
-from fairlease.core.words import PLANS, REASONS, STATES, TAILS
+from fairlease.core.words import (
+    JOINTS,
+    PLANS,
+    STATES,
+    TAILS,
+    Number,
+    Words,
+    about,
+    fields_of,
+    sentence_of,
+)
 from fairlease.core.world import OpenReason, World
 from fairlease_schemas.explain import Counterfactual, PlannedEviction, PlanView, Why, WhyReason, WhyText
 from fairlease_schemas.ids import JobId
 from fairlease_schemas.job import Advice, Problem
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.reasons import Evidence, Reason
+from fairlease_schemas.reasons import Evidence
 from fairlease_schemas.units import MINUTE_MS, format_length
 
 LANGUAGES = ("en", "zh")
@@ -27,11 +37,16 @@ MAX_COUNTERFACTUALS = 3
 def why(world: World, job: Job) -> Why:
     """The whole answer at the fold's position."""
     rank = _rank(world, job.id) if job.phase is Phase.WAITING else None
-    reasons = tuple(_reason(found) for found in _open_reasons(world, job))
+    found = _open_reasons(world, job)
+    reasons = tuple(map(_reason, found))
+    sentences = [sentence_of(str(reason.code), reason.evidence) for reason in found]
     promise = world.promises.get(job.id)
     start_by_ms = promise.start_ms if promise is not None else None
     counterfactuals = _counterfactuals(world, job)
-    en, zh = (_text(world, job, rank, start_by_ms, reasons, counterfactuals, lang) for lang in LANGUAGES)
+    en, zh = (
+        _text(world, job, rank, start_by_ms, list(zip(reasons, sentences, strict=True)), counterfactuals, lang)
+        for lang in LANGUAGES
+    )
     return Why(
         job=job.id,
         state=str(job.phase),
@@ -41,6 +56,8 @@ def why(world: World, job: Job) -> Why:
         reasons=reasons,
         counterfactuals=counterfactuals,
         text=WhyText(en=en, zh=zh),
+        held_by=job.held_by,
+        cancelled_for=job.cancelled_for,
     )
 
 
@@ -71,8 +88,8 @@ def plan(world: World, job: Job, problems: tuple[Problem, ...], advice: tuple[Ad
 
 def told(code: str, evidence: Evidence) -> dict[str, int | str]:
     """The fields of the evidence that the reason's sentence tells: those that make this reason and no other."""
-    sentence = REASONS[code]["en"]
-    return {k: v for k, v in msgspec.structs.asdict(evidence).items() if "{" + k + "}" in sentence}
+    fields = fields_of(sentence_of(code, evidence)["en"])
+    return {k: v for k, v in msgspec.structs.asdict(evidence).items() if k in fields}
 
 
 def _rank(world: World, job: JobId) -> int | None:
@@ -167,76 +184,84 @@ def _text(  # noqa: PLR0917 - a sentence of everything the answer holds
     job: Job,
     rank: int | None,
     start_by_ms: int | None,
-    reasons: tuple[WhyReason, ...],
+    reasons: list[tuple[WhyReason, Words]],
     counterfactuals: tuple[Counterfactual, ...],
     lang: str,
 ) -> str:
     now_ms = world.log_time_ms
-    sentences = [STATES[str(job.phase)][lang].format(**_names(job))]
-    sentences += [REASONS[reason.code][lang].format(**_written(_left(reason, now_ms))) for reason in reasons]
+    sentences = [STATES[str(job.phase)][lang].format(**_names(job, lang))]
+    if job.cancelled_for:
+        sentences.append(TAILS["cancelled_for"][lang].format(cause_job=job.cancelled_for))
+    sentences += [words[lang].format(**_written(_left(reason, now_ms))) for reason, words in reasons]
     if job.phase is Phase.WAITING and not reasons:
         sentences.append(TAILS["unknown"][lang])
     if start_by_ms is not None:
-        sentences.append(TAILS["promise"][lang].format(length=format_length(max(0, start_by_ms - now_ms))))
+        sentences.append(TAILS["promise"][lang].format(length=about(start_by_ms - now_ms)))
     if rank is not None:
         sentences.append(TAILS["rank"][lang].format(rank=rank))
     for counterfactual in counterfactuals:
         ((field, value),) = counterfactual.change.items()
         length_ms = counterfactual.start_by_ms - now_ms
-        start = TAILS["within"][lang].format(length=format_length(length_ms)) if length_ms > 0 else TAILS["now"][lang]
+        start = TAILS["within"][lang].format(length=about(length_ms)) if length_ms > 0 else TAILS["now"][lang]
         asked = getattr(job.request, field)
-        shown = [format_length(v) if field.endswith("_ms") else str(v) for v in (value, asked)]
+        shown = [format_length(v) if field.endswith("_ms") else Number(v) for v in (value, asked)]
         sentences.append(TAILS[field][lang].format(now=shown[0], asked=shown[1], start=start))
     return _joined(sentences, lang)
 
 
-def _cause(job: Job) -> str:
+def _cause(job: Job, lang: str) -> str:
     """How a job failed: its exit code, else the kind of end and what the agent said about it."""
     if job.exit_code is not None:
-        return f"exit code {job.exit_code}"
+        return TAILS["exit-code"][lang].format(code=job.exit_code)
     last = job.attempts[-1] if job.attempts else None
     detail = next((part.detail for part in last.gone if part.detail), "") if last else ""
     return ": ".join(word for word in (str(job.end or ""), detail) if word)
 
 
-def _names(job: Job) -> dict[str, str]:
+def _names(job: Job, lang: str) -> dict[str, str]:
     attempt = job.attempts[-1] if job.attempts else None
     return {
         "job": job.id,
         "budget": job.budget,
-        "hosts": ", ".join(attempt.hosts) if attempt else "",
+        "hosts": _listed(attempt.hosts if attempt else (), lang),
+        "holder": job.held_by,
         "ending": str(attempt.ending or "") if attempt else "",
         "end": str(job.end or ""),
-        "cause": _cause(job),
+        "cause": _cause(job, lang),
     }
 
 
+def _listed(names: tuple[str, ...], lang: str) -> str:
+    return JOINTS[lang][2].join(names)
+
+
 def _left(reason: WhyReason, now_ms: int) -> dict[str, int | str]:
-    """The evidence with what is left of its length by now; a backoff is told from the failure on."""
-    if reason.until_ms is None or reason.code == Reason.RETRY_BACKOFF:
+    """The evidence with what is left of its length by now."""
+    if reason.until_ms is None:
         return reason.evidence
     return reason.evidence | {"for_ms": max(0, reason.until_ms - now_ms)}
 
 
 def _written(evidence: dict[str, int | str]) -> dict[str, str]:
-    """Evidence as it is written in a sentence: lengths with their units."""
-    return {k: format_length(int(v)) if k.endswith("_ms") else str(v) for k, v in evidence.items()}
+    """Evidence as it is written in a sentence: lengths with their units, numbers with what they count."""
+    return {k: about(int(v)) if k.endswith("_ms") else Number(v) for k, v in evidence.items()}
 
 
 def _plan_text(world: World, outlook: Outlook | None, when: str, lang: str) -> str:
     start_ms = outlook.start_by_ms if outlook is not None else None
-    words = {
-        "hosts": ", ".join(outlook.hosts) if outlook else "",
-        "length": format_length(max(0, (start_ms or world.log_time_ms) - world.log_time_ms)),
-        "count": str(len(outlook.victims)) if outlook else "0",
-        "lost": str(outlook.lost_gpu_ms // MINUTE_MS) if outlook else "0",
+    names = {
+        "hosts": _listed(outlook.hosts if outlook else (), lang),
+        "length": about((start_ms or world.log_time_ms) - world.log_time_ms),
+        "count": Number(len(outlook.victims) if outlook else 0),
+        "lost": Number(outlook.lost_gpu_ms // MINUTE_MS if outlook else 0),
     }
-    sentences = [PLANS[when][lang].format(**words)]
+    sentences = [PLANS[when][lang].format(**names)]
     if outlook is not None and outlook.code is not None:
-        sentences.append(REASONS[outlook.code][lang].format(**_written(told(outlook.code, outlook.evidence))))
+        words = sentence_of(str(outlook.code), outlook.evidence)
+        sentences.append(words[lang].format(**_written(told(str(outlook.code), outlook.evidence))))
     return _joined(sentences, lang)
 
 
 def _joined(sentences: list[str], lang: str) -> str:
-    joint, stop = ("; ", ".") if lang == "en" else (";", "。")
+    joint, stop, _ = JOINTS[lang]
     return joint.join(sentences) + stop

@@ -320,7 +320,12 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
 
 def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
     """The job competes again, or waits on for what the event says; one that still has an attempt, for its end."""
-    if job.live is not None:
+    attempt = job.live
+    if (
+        attempt is not None and attempt.ending is None and not attempt.is_stillborn
+    ):  # held and released at once: it stays
+        return replace(job, phase=Phase.GRANTED if attempt.started_ms is None else Phase.RUNNING, held_by="")
+    if attempt is not None:
         return replace(job, phase=Phase.STOPPING, held_by="")
     phase = Phase.DEPENDENT if event.is_blocked else Phase.BACKOFF if event.backoff_ms else Phase.WAITING
     until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0

@@ -9,6 +9,7 @@ from itertools import islice
 
 import msgspec
 
+from fairlease.core.budget import Node
 from fairlease.core.fairshare.next_pick import Pick, Picker
 from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.fairshare.rank import rank
@@ -16,12 +17,14 @@ from fairlease.core.fairshare.standing import permille, standings
 from fairlease.core.host import Host
 from fairlease.core.job import Attempt, Job, Phase
 from fairlease.core.line import class_key
+from fairlease.core.membership import LEAD, MEMBER
 from fairlease.core.outlook import Outlooks
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence, PoolRank
 from fairlease_schemas.explain import (
     AsOf,
     AttemptView,
+    BudgetNode,
     HostRow,
     HostsView,
     JobView,
@@ -33,7 +36,10 @@ from fairlease_schemas.explain import (
     ShareRow,
     SharesView,
 )
-from fairlease_schemas.ids import JobId
+from fairlease_schemas.ids import BudgetId, JobId
+
+MAX_ACCOUNTS = 50
+"""Accounts of one role that a node lists: the view of a large tree stays one message."""
 
 PARKED = frozenset((Phase.BACKOFF, Phase.HELD, Phase.DEPENDENT))
 
@@ -194,6 +200,10 @@ def job_view(world: World, job: Job) -> JobView:
         digest=job.digest,
         attempts=tuple(map(_attempt_view, job.attempts)),
         as_of=as_of(world),
+        held_by=job.held_by,
+        cancelled_for=job.cancelled_for,
+        array_index=request.array.index if request.array is not None else None,
+        array_count=request.array.count if request.array is not None else 0,
     )
 
 
@@ -212,6 +222,8 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         exit_code=attempt.exit_code,
         token=str(attempt.token),
         detail=next((part.detail for part in attempt.gone if part.detail), ""),
+        stop_for=attempt.stop_for,
+        drained_from=attempt.drained_from,
     )
 
 
@@ -247,7 +259,26 @@ def shares(world: World) -> SharesView:
         for pool in world.fleet.pools()
         for node in standings(world, pool, world.log_time_ms)
     ]
-    return SharesView(rows=tuple(rows), as_of=as_of(world))
+    nodes = tuple(_budget_node(world, name, tree.nodes[name]) for name in depths)
+    return SharesView(rows=tuple(rows), as_of=as_of(world), nodes=nodes)
+
+
+def _budget_node(world: World, name: BudgetId, node: Node) -> BudgetNode:
+    """The node's settings and the roles given there, leads first, by name."""
+    roles = sorted(world.members.get(name, {}).items())
+    leads = [account for account, role in roles if role == LEAD]
+    members = [account for account, role in roles if role == MEMBER]
+    return BudgetNode(
+        budget=name,
+        parent=node.parent,
+        weight=node.weight,
+        order=node.order,
+        max_protected_permille=node.max_protected_permille,
+        burst_permille=node.burst_permille,
+        leads=tuple(leads[:MAX_ACCOUNTS]),
+        members=tuple(members[:MAX_ACCOUNTS]),
+        more_accounts=max(0, len(leads) - MAX_ACCOUNTS) + max(0, len(members) - MAX_ACCOUNTS),
+    )
 
 
 def hosts_view(world: World) -> HostsView:

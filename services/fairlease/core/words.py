@@ -5,7 +5,9 @@ fields and no more. A sentence that needs a field which the record has not is a 
 compares the table with the closed list of reasons. A number is written with what it counts, `{free_gpus:GPU}`,
 because English says one GPU and two GPUs; Chinese says the number alone.
 """
+# ruff: noqa: RUF001 - Chinese is written with its own punctuation
 
+from itertools import pairwise
 from string import Formatter
 from typing import Final
 
@@ -26,8 +28,7 @@ class Number(str):
         if "|" in spec:
             one, more = spec.split("|")
             return one if self == "1" else more
-        noun = f" {spec}" if spec else ""
-        return f"{self}{noun}" + ("s" if noun and self != "1" else "")
+        return str(self) + (f" {spec}" if spec else "") + ("s" if spec and self != "1" else "")
 
 
 def about(length_ms: int) -> str:
@@ -35,17 +36,13 @@ def about(length_ms: int) -> str:
 
     Rounded up: what is told is when something will have happened at the latest.
     """
-    for index, (unit_ms, unit) in enumerate(_STEPS):
-        is_fine = index + 1 < len(_STEPS)
-        step_ms, smaller = _STEPS[index + 1] if is_fine else _STEPS[index]
-        fine_ms = -(-length_ms // step_ms) * step_ms
-        if fine_ms < unit_ms and is_fine:
-            continue
-        if fine_ms < 10 * unit_ms and is_fine:
-            amount, rest_ms = divmod(fine_ms, unit_ms)
-            return f"{amount}{unit}{rest_ms // step_ms}{smaller}" if rest_ms else f"{amount}{unit}"
-        return f"{max(0, -(-length_ms // unit_ms))}{unit}"
-    raise AssertionError("the last unit is returned")
+    for (unit_ms, unit), (step_ms, smaller) in pairwise(_STEPS):
+        amount, rest = divmod(-(-length_ms // step_ms), unit_ms // step_ms)
+        if amount >= 10:
+            return f"{-(-length_ms // unit_ms)}{unit}"
+        if amount > 0:
+            return f"{amount}{unit}{rest}{smaller}" if rest else f"{amount}{unit}"
+    return f"{max(0, -(-length_ms // SECOND_MS))}s"
 
 
 def fields_of(sentence: str) -> frozenset[str]:
@@ -61,6 +58,9 @@ def sentence_of(code: str, evidence: Evidence) -> Words:
         return WINDOW_ENDS_SOON
     return REASONS[code]
 
+
+JOINTS: Final[dict[str, tuple[str, str, str]]] = {"en": ("; ", ".", ", "), "zh": ("；", "。", "、")}
+"""What stands between sentences, after the last, and between names."""
 
 STATES: Final[dict[str, Words]] = {
     "waiting": {"en": "{job} waits in budget {budget}", "zh": "{job} 在预算 {budget} 中等待"},
@@ -100,7 +100,7 @@ REASONS: Final[dict[str, Words]] = {
         "单机最大空闲 {largest_hole_gpus} 块，完全空闲的主机 {whole_free_hosts} 台",
     },
     Reason.PROTECTED_WINDOWS: {
-        "en": "it needs {needed_gpus:GPU} in pool {pool}, of which {free_gpus} {free_gpus:is|are} free now; the work "
+        "en": "it needs {needed_gpus:GPU} in pool {pool}, where {free_gpus} {free_gpus:is|are} free now; the work "
         "in its way is inside its windows, for {for_ms} at most",
         "zh": "需要 {pool} 池中的 {needed_gpus} 块 GPU，该池现有 {free_gpus} 块空闲；挡住它的任务仍在保护窗口内，"
         "最长 {for_ms}",
@@ -142,7 +142,7 @@ REASONS: Final[dict[str, Words]] = {
         "zh": "检查点与合约不再匹配",
     },
     Reason.THRASH_BRAKE: {
-        "en": "it needs {needed_gpus:GPU} in pool {pool}, of which {free_gpus} {free_gpus:is|are} free now; the work "
+        "en": "it needs {needed_gpus:GPU} in pool {pool}, where {free_gpus} {free_gpus:is|are} free now; the work "
         "in its way was preempted too often and is exempt, for {for_ms} at most",
         "zh": "需要 {pool} 池中的 {needed_gpus} 块 GPU，该池现有 {free_gpus} 块空闲；挡住它的任务被抢占过多，暂时豁免，"
         "最长 {for_ms}",
@@ -161,7 +161,8 @@ REASONS: Final[dict[str, Words]] = {
 LANE_OF_PERSON: Final[Words] = {
     "en": "the debug lane of pool {pool} holds {held_gpus} of its {limit_gpus:GPU}, room enough for {needed_gpus}, but "
     "this person has as many jobs in the lane as one may",
-    "zh": "{pool} 池的调试通道已用 {held_gpus}/{limit_gpus} 块 GPU，足够 {needed_gpus} 块，但该用户的调试任务数已达上限",
+    "zh": "{pool} 池的调试通道已用 {held_gpus}/{limit_gpus} 块 GPU，足够 {needed_gpus} 块，"
+    "但该用户的调试任务数已达上限",
 }
 """`lane-full` by the other of its two limits."""
 
@@ -169,7 +170,7 @@ WINDOW_ENDS_SOON: Final[Words] = {
     "en": "in {for_ms} a window ends in pool {pool} that makes the eviction for {needed_gpus:GPU} cheaper than now",
     "zh": "{for_ms} 后 {pool} 池有保护窗口结束，届时为 {needed_gpus} 块 GPU 抢占的损失更小",
 }
-"""`protected-windows` of a claim that could evict now and loses less by waiting (5.6)."""
+"""`protected-windows` of a claim that could evict now and loses less by waiting."""
 
 TAILS: Final[dict[str, Words]] = {
     "hold": {"en": "{holder} says: {reason}", "zh": "{holder} 说明：{reason}"},
@@ -183,7 +184,10 @@ TAILS: Final[dict[str, Words]] = {
         "en": "with {now:GPU} per host instead of {asked}: {start}",
         "zh": "若每台改用 {now} 块 GPU（现为 {asked}）：{start}",
     },
-    "hosts": {"en": "with {now:host} instead of {asked}: {start}", "zh": "若改用 {now} 台主机（现为 {asked}）：{start}"},
+    "hosts": {
+        "en": "with {now:host} instead of {asked}: {start}",
+        "zh": "若改用 {now} 台主机（现为 {asked}）：{start}",
+    },
     "min_runtime_ms": {
         "en": "with a window of {now} instead of {asked}: {start}",
         "zh": "若窗口改为 {now}（现为 {asked}）：{start}",

@@ -35,7 +35,7 @@ def together(hosts: list[HostId], wanted: int, labels: Labels, *, is_same_block:
         blocks = groups(hosts, labels, level)
         enough = [(len(members), name) for name, members in blocks.items() if len(members) >= wanted]
         if is_same_block:
-            enough = [(count, name) for count, name in enough if name]
+            enough = [(count, name) for count, name in enough if name.partition("/")[0]]
         if enough:
             return blocks[min(enough)[1]][:wanted]
     if is_same_block:

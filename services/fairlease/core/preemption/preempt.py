@@ -186,7 +186,7 @@ class _Step:
         present = self._world.promises.get(job.id)
         if proof is None or proof.start_ms <= self._now_ms:
             return
-        if present is not None and proof.start_ms > present.start_ms - self._policy.promise_gain_ms:
+        if present is not None and proof.start_ms > present.start_ms - max(1, self._policy.promise_gain_ms):
             return
         if not self._has_room_for(claim.pool, view, proof.hosts, present):
             return
@@ -209,8 +209,13 @@ class _Step:
 
     def end_reasons(self) -> None:
         """Claims that wait for a checkpoint or a window, and those that no longer do (5.5, 9.3)."""
+        ranked, placed = self._world.cycle.ranked, self._world.cycle.placed
+        looked_at = {claim.key for claim in placed.claims} if placed is not None else set()
+        if ranked is not None and placed is not None and not placed.is_cut:
+            looked_at |= {of.key for rank in ranked.pools for of in (*rank.lane, *rank.leaves)}
         for key, reason in self._world.reasons_of("preemption").items():
-            if key not in self._waits:
+            # One that this cycle did not come to keeps its reason: patience is had once.
+            if key not in self._waits and (key in looked_at or key not in self._world.line.classes):
                 self.events.append(ReasonEnded(subject=key, code=reason.code))
 
     def _waits_for(self, claim: Claim, view: _View, shape: Shape, permit: Permit, plan: Plan) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlease.core import drain
 from fairlease.core.constraint import host_takes
-from fairlease.core.departures import Departure, free_by_ms
+from fairlease.core.departures import Departure, free_by_ms, protected_until_ms
 from fairlease.core.host import Host
 from fairlease.core.job import Job, Phase
 from fairlease.core.placement.blocks import groups
@@ -204,5 +204,7 @@ def tellings_ms(world: World) -> list[int]:
             for attempt_id in world.fleet.attempts_on(host):
                 found = world.attempt(attempt_id)
                 if found is not None and found[1].ending is None:
-                    instants.add(promise.start_ms - found[0].request.grace_ms - policy.stop_margin_ms)
+                    told_ms = promise.start_ms - found[0].request.grace_ms - policy.stop_margin_ms
+                    # A grant that crossed a younger record may be protected a moment longer than was decided.
+                    instants.add(max(told_ms, protected_until_ms(policy, *found)))
     return sorted(instants)
