@@ -27,8 +27,28 @@ class AsOf(msgspec.Struct, frozen=True, kw_only=True):
     log_time_ms: int
 
 
+class DrainView(msgspec.Struct, frozen=True, kw_only=True):
+    """A drain of a host (7.2): `state` is `queued`, `planned`, `draining` or `drained`.
+
+    `empty_ms` is the calendar's word on when nothing is left, `left` how many attempts are there now;
+    `deadline_ms` absent for none.
+    """
+
+    owner: str
+    state: str
+    start_ms: int
+    deadline_ms: int | None
+    empty_ms: int
+    left: int
+    reason: str = ""
+    external_id: str = ""
+
+
 class CommandAnswer(View, frozen=True, kw_only=True, tag_field="kind", tag="Answer"):
-    """The answer to the command at `seq` of the account's inbox; `outcome` is `accepted`, `repeated` or `refused`."""
+    """The answer to the command at `seq` of the account's inbox; `outcome` is `accepted`, `repeated` or `refused`.
+
+    `drain` is the host's drain after a command about one.
+    """
 
     account: str
     seq: int
@@ -39,6 +59,7 @@ class CommandAnswer(View, frozen=True, kw_only=True, tag_field="kind", tag="Answ
     problems: tuple[Problem, ...] = ()
     advice: tuple[Advice, ...] = ()
     as_of: AsOf
+    drain: DrainView | None = None
 
 
 class FeedEvent(View, frozen=True, kw_only=True, tag_field="kind", tag="JobEvent"):
@@ -291,6 +312,7 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     is_simulated: bool
     holds: tuple[str, ...]
     attempts: tuple[str, ...]
+    drain: DrainView | None = None
 
 
 class HostsView(View, frozen=True, kw_only=True, tag_field="kind", tag="Hosts"):

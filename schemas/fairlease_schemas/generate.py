@@ -264,10 +264,10 @@ TERMS: Final = {
     "on_timeout": ("1.5", "What the wall limit does to the job: `fail` ends it, `requeue` lets it wait again."),
     "resumable": ("1.6", "Whether an attempt can go on from a checkpoint. If not, its window is its timeout."),
     "checkpoint": ("1.7", "How an attempt saves itself, also when it is asked to stop."),
-    "checkpoint.grace": ("1.7", "Time between the notice and the TERM to all; the kill follows within the stop margin."),
+    "checkpoint.grace": ("1.7", "From the notice to the TERM to all; the kill follows within the stop margin."),
     "checkpoint.uri": ("1.7", "Where: `s3://`, `gs://`, `az://` or `store:NAME/PATH`; no user, password or `..`."),
     "checkpoint.interval": ("1.7", "How often it saves itself, at least `1s`: evictions may wait for it."),
-    "checkpoint.signal": ("1.7", "Sent with the notice to processes that catch it; `none` leaves it to the notice file."),
+    "checkpoint.signal": ("1.7", "Sent with the notice to who catches it; `none` leaves it to the notice file."),
     "max_retries": (
         "1.8",
         "Further attempts after the job's own failures; preemptions, faults and drains never count.",

@@ -3,9 +3,10 @@
 import hashlib
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from fairlease.agent.contracts import Command, ContractRefused, fetch, read
+from fairlease.agent.contracts import Command, ContractRefused, environment, fetch, read
 from fairlease.runtime.errors import BusAway
 from fairlease_schemas import codec
 from fairlease_schemas.contract import body, read_contract
@@ -23,6 +24,18 @@ def test_the_body_that_admission_stores_is_read() -> None:
     assert checked is not None, problems
     data = codec.canonical(body(checked))
     assert read(data, codec.digest(body(checked))) == Command(("train", "--all"), {"A": "1"})
+
+
+def test_a_job_of_an_array_learns_its_index_and_how_many_there_are(bench: Bench) -> None:
+    spec = {**MANIFEST["spec"], "array": {"count": 3, "parallel": 2}}  # type: ignore[dict-item]  # MANIFEST holds a mapping there
+    checked, problems = read_contract({**MANIFEST, "spec": spec})
+    assert checked is not None, problems
+    command = read(codec.canonical(body(checked)), codec.digest(body(checked)))
+    order = msgspec.structs.replace(bench.part("a"), array_index=0)
+    env = environment(order, {**command.env, "FAIRLEASE_ARRAY_INDEX": "9"}, bench.devices, {})
+    assert (env["A"], env["FAIRLEASE_ARRAY_INDEX"], env["FAIRLEASE_ARRAY_COUNT"]) == ("1", "0", "3")
+    alone = environment(bench.part("a"), {}, bench.devices, {})
+    assert not [name for name in alone if "ARRAY" in name]
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,19 @@ def test_simulated_hosts_have_names_of_their_own(cell: Cell) -> None:
     assert (seen.code, "simulated ones are host-001" in seen.err) == (USAGE, True)
 
 
+def test_a_cluster_that_no_agent_takes_is_refused_before_anything_is_kept(cell: Cell, tmp_path: Path) -> None:
+    home = tmp_path / "new"
+    seen = cell.run("up", "--simulate-gpus", "4x17", FAIRLEASE_HOME=str(home))
+    assert (seen.code, home.exists()) == (USAGE, False)
+    assert "at most 4096 hosts of 16 GPUs are simulated" in seen.err
+    assert "for example 8x8" in seen.err
+
+
+def test_a_directory_that_kept_such_a_cluster_can_be_used_again(tmp_path: Path) -> None:
+    up.keep(tmp_path, Wanted(("local", "bob"), "4x17"))
+    assert up.remembered(tmp_path) == Wanted(("local", "bob"), "")
+
+
 def test_a_driver_that_is_broken_does_not_keep_the_cell_from_starting(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -47,7 +47,7 @@ def test_a_service_that_is_missing_or_behind_is_named_with_the_mend(healthy: Cel
 
 def test_an_account_without_an_inbox_is_named(healthy: Cell) -> None:
     seen = healthy.run("doctor", "--account", "nobody")
-    assert (seen.code, "fairlease up --account nobody" in seen.out) == (FAILED, True)
+    assert (seen.code, "start it again with `fairlease up --account nobody`" in seen.out) == (FAILED, True)
 
 
 def test_streams_that_are_missing_are_named(healthy: Cell) -> None:

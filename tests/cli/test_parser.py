@@ -121,6 +121,8 @@ def test_words_become_arguments(words: str, seen: dict[str, object]) -> None:
         pytest.param("replay --live x", "not allowed with", id="replay of two logs"),
         pytest.param("up --simulate-gpus 4", "hosts x GPUs", id="half a grid"),
         pytest.param("up --simulate-gpus 0x8", "too small", id="a grid without hosts"),
+        pytest.param("up --simulate-gpus 4x17", "hosts of 16 GPUs", id="a host larger than an agent simulates"),
+        pytest.param("serve agent --simulate-gpus 5000x8", "at most 4096 hosts", id="too many simulated hosts"),
         pytest.param("up --block a//b", "is no topology block", id="a block with a part that is missing"),
         pytest.param("up --label Zone=a", "is not a label", id="a label that no contract could ask for"),
         pytest.param("trace play t --speed 0", "above 0", id="standing still"),

@@ -103,6 +103,8 @@ def test_a_cell_without_an_explainer_is_69(cell: Cell) -> None:
         ("budget member a bob --role none", "local/change-member", {"budget": "a", "account": "bob", "role": ""}),
         ("host cordon host-1 --reason fan", "local/cordon-host", {"host": "host-1", "reason": "fan"}),
         ("host cordon host-1", "local/cordon-host", {"host": "host-1"}),
+        ("host drain host-1 --reason fan", "local/request-drain", {"host": "host-1", "reason": "fan"}),
+        ("host undrain host-1", "local/undrain-host", {"host": "host-1"}),
         ("host return host-1 --account ci", "ci/return-host", {"host": "host-1"}),
         ("budget set a --weight 3", "local/change-budget", {"budget": "a", "weight": 3}),
         (
@@ -136,7 +138,10 @@ def test_a_refused_wish_is_1_with_field_rule_and_way_out(cell: Cell) -> None:
 
 def test_an_account_without_an_inbox_is_77_with_the_way_out(cell: Cell) -> None:
     seen = cell.run("job", "cancel", "job-x", "--account", "nobody")
-    assert (seen.code, "fairlease up --account nobody" in seen.err) == (FORBIDDEN, True)
+    assert seen.code == FORBIDDEN
+    assert (
+        "stop the cell (Ctrl-C; running jobs go on) and start it again with `fairlease up --account nobody`" in seen.err
+    )
 
 
 def test_an_answer_that_does_not_come_is_75_and_the_command_is_not_lost(cell: Cell) -> None:

@@ -1,13 +1,14 @@
 import msgspec
 import pytest
 
-from fairlease.cli.screens import names, screen
+from fairlease.cli.screens import drain_told, names, screen
 from fairlease.cli.table import Column, Style, cell_width, facts, printable, table
 from fairlease.cli.wording import ago, count, gpu_hours, length, share, until
 from fairlease_schemas.explain import (
     AsOf,
     CommandAnswer,
     Counterfactual,
+    DrainView,
     HostRow,
     HostsView,
     PolicyView,
@@ -280,3 +281,17 @@ def test_what_others_typed_never_commands_the_terminal(text: str) -> None:
 )
 def test_numbers_in_the_words_of_people(said: str, wanted: str) -> None:
     assert said == wanted
+
+
+@pytest.mark.parametrize(
+    ("state", "numbers", "told"),
+    [
+        ("queued", {"left": 2}, "queued, 2 left, empty in 1h at the latest"),
+        ("planned", {"start_ms": NOW + 30 * 60_000}, "planned, begins in 30m, empty in 1h at the latest"),
+        ("draining", {"left": 1}, "draining, 1 left, empty in 1h at the latest"),
+        ("drained", {}, "drained for bot"),
+    ],
+)
+def test_a_drain_says_its_state_and_by_when_the_host_is_empty(state: str, numbers: dict[str, int], told: str) -> None:
+    plain = {"start_ms": NOW, "deadline_ms": None, "empty_ms": NOW + 60 * 60_000, "left": 0}
+    assert drain_told(DrainView(owner="bot", state=state, **(plain | numbers)), NOW) == told  # type: ignore[arg-type] # by name

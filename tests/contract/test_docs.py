@@ -11,7 +11,7 @@ import pytest
 from fairlease.cli import exits
 from fairlease.cli.parser import parse
 from fairlease.cli.verbs import build
-from fairlease.core.explain import REASONS
+from fairlease.core.words import REASONS
 from fairlease_schemas.generate import entries, json_schemas, tag_of
 from tests.house.tree import ROOT, at, files, report, write
 

@@ -27,6 +27,7 @@ from fairlease_schemas.job import After, End
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reports import CheckpointDone
 from tests.dsl.cell import Cell
+from tests.golden.record import hosts_come_and_go
 
 HOUR_MS = 3_600_000
 PAGES = generate.generated()
@@ -173,7 +174,7 @@ def waiting() -> Cell:
 def test_every_event_is_written_by_the_services_that_the_catalogue_names() -> None:
     named = {entry.cls: set(entry.by) for entry in generate.entries()}
     seen = set()
-    for data in (*eventful().records, *waiting().records):
+    for data in (*eventful().records, *waiting().records, *hosts_come_and_go().records):
         record = codec.read_record(data)
         for event in record.events:
             assert record.by in named[type(event)], f"{record.by} writes {event}"

@@ -4,11 +4,11 @@ import pytest
 
 from fairlease.core import explain, feed, view
 from fairlease.core.world import World
-from fairlease_schemas.commands import CancelJob, CordonHost, HoldJob
+from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangeMember, CordonHost, HoldJob
 from fairlease_schemas.envelope import Unreadable
-from fairlease_schemas.explain import AsOf, Counterfactual, ShareRow, WhyReason
+from fairlease_schemas.explain import AsOf, BudgetNode, Counterfactual, ShareRow, WhyReason
 from fairlease_schemas.ids import attempt_id
-from fairlease_schemas.job import After, End
+from fairlease_schemas.job import After, Array, End
 from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell, submitted
 
 
@@ -102,6 +102,35 @@ def test_shares_show_the_numbers_of_the_standing() -> None:
     )
 
 
+def test_the_tree_tells_how_each_budget_is_set_and_who_may_what_there() -> None:
+    # rule: 1.1 2.9
+    here = cell()
+    told = ChangeBudget(budget="b", weight=2, order="smallest", max_protected_permille=500, burst_permille=1500)
+    here.say(told, "ann")
+    here.say(ChangeMember(budget="b", account="zoe", role="member"), "ann")
+    here.say(ChangeMember(budget="b", account="*", role="member"), "ann")
+    plain, own = view.shares(here.world).nodes
+    assert own == BudgetNode(
+        budget="b",
+        weight=2,
+        order="smallest",
+        max_protected_permille=500,
+        burst_permille=1500,
+        leads=("ann",),
+        members=("*", "zoe"),
+    )
+    assert (plain.budget, plain.order, plain.burst_permille) == ("a", "fifo", 0)
+
+
+def test_a_large_membership_is_cut_and_counted() -> None:
+    here = cell()
+    here.say(ChangeBudget(budget="b", weight=1), "ann")
+    for n in range(view.MAX_ACCOUNTS + 3):
+        here.say(ChangeMember(budget="b", account=f"m{n}", role="member"), "ann")
+    own = view.shares(here.world).nodes[-1]
+    assert (len(own.members), own.more_accounts) == (view.MAX_ACCOUNTS, 3)
+
+
 def test_hosts_show_what_holds_them() -> None:
     here = cell(2)
     job = here.submit("r1", gpus_per_host=3)
@@ -122,6 +151,25 @@ def test_a_job_shows_all_its_attempts() -> None:
         (2, "", None, None),
     ]
     assert shown.as_of == AsOf(epoch=1, position=len(here.records), log_time_ms=here.world.log_time_ms)
+
+
+def test_a_job_of_an_array_shows_its_place() -> None:
+    # rule: 1.11
+    here = cell()
+    here.submit("many", gpus_per_host=8, array=Array(count=3))
+    jobs = [view.job_view(here.world, job) for job in here.world.jobs.values()]
+    assert [(job.array_index, job.array_count) for job in jobs] == [(0, 3), (1, 3), (2, 3)]
+    alone = view.job_view(here.world, here.world.jobs[here.submit("alone")])
+    assert (alone.array_index, alone.array_count) == (None, 0)
+
+
+def test_an_attempt_that_was_told_to_leave_says_for_whom() -> None:
+    here = Cell().hosts(1).budgets(a=1, b=1)
+    idle = here.submit("idle", gpus_per_host=8, min_runtime_ms=0)
+    here.start(idle).at(MINUTE)
+    claim = here.submit("claim", "b", gpus_per_host=8)
+    (attempt,) = view.job_view(here.world, here.world.jobs[idle]).attempts
+    assert attempt.stop_for == claim
 
 
 # why ------------------------------------------------------------------------------------------------

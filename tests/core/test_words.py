@@ -311,7 +311,7 @@ def test_until_when_is_told_from_when_it_is_asked() -> None:
     assert reason.until_ms == T0 + HOUR + GRACE + MARGIN
     assert "is inside its windows, for 21m at most" in asked(here, job).text.en
     here, job = retry_backoff()
-    here.at(10 * SECOND)
+    here.at(10 * SECOND).submit("other")
     assert "the next try comes in 20s" in asked(here, job).text.en
 
 
@@ -368,9 +368,10 @@ def test_the_debug_lane_says_which_of_its_limits_it_is() -> None:
     # rule: 9.4 3.1
     here, job = lane_full()
     assert "it needs 5 GPUs in the debug lane of pool h100, which holds 4 of its 8 GPUs" in asked(here, job).text.en
-    here = cell(2, promises_per_pool=0)
+    here = cell(promises_per_pool=0)
     for n in range(2):
         here.submit(f"d{n}", **(DEBUG | {"gpus_per_host": 1}))
+    here.submit("plain", gpus_per_host=6)
     third = here.submit("third", **(DEBUG | {"gpus_per_host": 1}))
     text = asked(here, third).text
     assert "holds 2 of its 8 GPUs, room enough for 1, but this person has as many jobs" in text.en

@@ -17,7 +17,13 @@ from tests.live.desk import QUICK, Job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LEASED = msgspec.structs.replace(QUICK, lease_ms=2_500, lease_margin_ms=1_000, stop_margin_ms=2_000)
+LEASED = msgspec.structs.replace(
+    QUICK,
+    lease_ms=2_500,
+    lease_margin_ms=1_000,
+    stop_margin_ms=2_000,
+    breaker_permille=1_000,  # half of this small cell is lost at once, and it is no disaster
+)
 GRACE_MS = 1_000
 LOSS_S = (LEASED.lease_ms + LEASED.lease_margin_ms + LEASED.stop_margin_ms + GRACE_MS) / 1_000
 AGENTS = {"agent-1": ("host-001", "host-002"), "agent-2": ("host-003", "host-004")}

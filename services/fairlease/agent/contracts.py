@@ -36,14 +36,24 @@ class Saving(msgspec.Struct, frozen=True):
     uri: str | None = None
 
 
+class Like(msgspec.Struct, frozen=True):
+    """The array that the job is one of: how many like it there are."""
+
+    count: int
+
+
 class Command(msgspec.Struct, frozen=True):
-    """What to execute. `env` is the contract's own; `state` is what a resumed run must match (1.9)."""
+    """What to execute. `env` is the contract's own, with how many jobs are like it when it is one of an array.
+
+    `state` is what a resumed run must match (1.9).
+    """
 
     command: tuple[str, ...]
     env: dict[str, str] = {}
     checkpoint: Saving = Saving()
     resumable: bool = True
     state: dict[str, str | int] | None = None
+    array: Like | None = None
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -95,9 +105,13 @@ def read(data: bytes, digest: str) -> Command:
         raise ContractRefused(f"the contract body cannot be read: {error}") from error
     if not command.command:
         raise ContractRefused("the contract has no command")
-    return command
+    if command.array is None:
+        return command
+    return msgspec.structs.replace(command, env={**command.env, ARRAY_COUNT: str(command.array.count)})
 
 
+ARRAY_INDEX: Final = "FAIRLEASE_ARRAY_INDEX"
+ARRAY_COUNT: Final = "FAIRLEASE_ARRAY_COUNT"
 INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")
 """All that a job has of the agent's environment; the rest may hold addresses and credentials."""
 
@@ -108,6 +122,7 @@ def environment(order: RunOrder, contract: dict[str, str], devices: Devices, age
     The grant's cannot be replaced by a contract: a job that could name other GPUs would use them.
     """
     gpus: Iterable[GpuUuid] = order.gpus
+    place = {ARRAY_INDEX: str(order.array_index)} if order.array_index >= 0 else {}
     return {
         **{name: agent[name] for name in INHERITED if name in agent},
         **contract,
@@ -121,4 +136,5 @@ def environment(order: RunOrder, contract: dict[str, str], devices: Devices, age
         "FAIRLEASE_RANK": str(order.rank),
         "FAIRLEASE_WORLD_SIZE": str(len(order.hosts)),
         "FAIRLEASE_HOSTS": ",".join(order.hosts),
+        **place,
     }

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from fairlease.cli.exits import FAILED, OK, CommandError
-from fairlease.cli.link import Link, linked
+from fairlease.cli.link import Link, inbox_way_out, linked
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.wording import length
@@ -152,7 +152,7 @@ async def _streams(link: Link) -> Check:
 
 async def _inbox(link: Link) -> Check:
     name = link.subjects.inbox_stream(link.account)
-    mend = f"`fairlease up --account {link.account}` makes one; --account or FAIRLEASE_ACCOUNT names another"
+    mend = f"{inbox_way_out(link.account)}; --account or FAIRLEASE_ACCOUNT names another"
     try:
         state = (await api.request(link.client, f"STREAM.INFO.{name}"))["state"]
     except api.Refused as error:

@@ -141,7 +141,7 @@ class Link:
             raise CommandError(
                 FORBIDDEN,
                 f"account {self.account} has no inbox in cell {self.settings.cell}",
-                way_out=f"give it one with `fairlease up --account {self.account}`, or name another with --account",
+                way_out=f"{inbox_way_out(self.account)}; or name another with --account",
             ) from error
         except nats.js.errors.APIError as error:
             if error.err_code == _TOO_LARGE:
@@ -187,6 +187,11 @@ class Link:
         except nats.errors.Error:
             return None
         return message.data
+
+
+def inbox_way_out(account: str) -> str:
+    """How an account gets an inbox: inboxes are made when a cell starts."""
+    return f"stop the cell (Ctrl-C; running jobs go on) and start it again with `fairlease up --account {account}`"
 
 
 def _understood(raw: bytes) -> CommandAnswer:

@@ -81,6 +81,19 @@ def grid(text: str) -> tuple[int, int]:
     return positive(hosts), positive(gpus)
 
 
+def simulated(text: str) -> tuple[int, int]:
+    """Hosts to simulate, written `4x8`, within what an agent simulates."""
+    from fairlease.agent.devices import MAX_SIMULATED_GPUS, MAX_SIMULATED_HOSTS
+
+    hosts, gpus = grid(text)
+    if hosts > MAX_SIMULATED_HOSTS or gpus > MAX_SIMULATED_GPUS:
+        raise argparse.ArgumentTypeError(
+            f"{hosts}x{gpus} is too large: at most {MAX_SIMULATED_HOSTS} hosts of {MAX_SIMULATED_GPUS} GPUs are "
+            f"simulated; take more hosts of fewer GPUs, for example {min(2 * hosts, MAX_SIMULATED_HOSTS)}x8"
+        )
+    return hosts, gpus
+
+
 def name(text: str) -> str:
     """The name of a budget, host, pool or account."""
     if not is_name(text):

@@ -13,6 +13,7 @@ from fairlease_schemas.explain import (
     AsOf,
     AttemptView,
     CommandAnswer,
+    DrainView,
     FeedEvent,
     Health,
     HostsView,
@@ -262,7 +263,18 @@ def _shares(view: SharesView, style: Style, *, is_quiet: bool) -> str:
     return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
 
 
+def drain_told(drain: DrainView, now_ms: int) -> str:
+    """A drain in a few words: its state, what is left, and by when the host is empty."""
+    if drain.state == "drained":
+        return f"drained for {drain.owner}"
+    start = f", begins {until(drain.start_ms, now_ms)}" if drain.state == "planned" else ""
+    left = f", {drain.left} left" if drain.left else ""
+    return f"{drain.state}{start}{left}, empty {until(drain.empty_ms, now_ms)} at the latest"
+
+
 def _hosts(view: HostsView, style: Style, *, is_quiet: bool) -> str:
+    has_drains = any(row.drain is not None for row in view.rows)
+    now_ms = view.as_of.log_time_ms
     columns = (
         Column("HOST"),
         Column("POOL"),
@@ -271,6 +283,7 @@ def _hosts(view: HostsView, style: Style, *, is_quiet: bool) -> str:
         Column("BLOCK", is_wide=True),
         Column("GPUS", is_number=True),
         Column("FREE", is_number=True),
+        *((Column("DRAIN", is_flexible=True),) if has_drains else ()),
         Column("HOLDS", is_flexible=True),
         Column("RUNNING", is_flexible=True),
     )
@@ -283,6 +296,7 @@ def _hosts(view: HostsView, style: Style, *, is_quiet: bool) -> str:
             row.block,
             str(row.gpus),
             str(row.free_gpus),
+            *((drain_told(row.drain, now_ms) if row.drain is not None else "",) if has_drains else ()),
             "; ".join(row.holds),
             ", ".join(row.attempts),
         )

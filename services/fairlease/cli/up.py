@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from fairlease.agent.devices import NoGpus, Site, measure
+from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
 from fairlease.cli.serve import site_of
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
@@ -171,11 +171,21 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
 def remembered(home: Path) -> Wanted:
     """What the last `up` in this directory was asked for."""
     try:
-        return msgspec.json.decode((home / CELL_FILE).read_bytes(), type=Wanted)
+        wanted = msgspec.json.decode((home / CELL_FILE).read_bytes(), type=Wanted)
+        # A cluster that no agent takes was never served: earlier releases kept it all the same.
+        return wanted if is_cluster(wanted.simulate) else msgspec.structs.replace(wanted, simulate="")
     except FileNotFoundError:
         return Wanted()
     except (OSError, msgspec.MsgspecError) as error:
         raise CommandError(EXIT_CONFIG, f"{home / CELL_FILE}: {error}", way_out="delete the file") from error
+
+
+def is_cluster(text: str) -> bool:
+    """Whether an agent takes these hosts to simulate; empty is none."""
+    try:
+        return not text or bool(simulated(text))
+    except ValueError:
+        return False
 
 
 def keep(home: Path, wanted: Wanted) -> None:

@@ -15,7 +15,6 @@ from fairlease.cli.parser import (
     answer_options,
     array,
     block,
-    grid,
     identity_options,
     job,
     label,
@@ -27,6 +26,7 @@ from fairlease.cli.parser import (
     pair,
     positive,
     ratio,
+    simulated,
     whole,
 )
 
@@ -220,11 +220,23 @@ def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
 
 def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     asking = [*parents, answer_options()]
-    hosts = _branch(verbs, "host", "one host: cordon, return")
+    hosts = _branch(verbs, "host", "one host: cordon, drain, undrain, return")
     cordon = _leaf(hosts, "cordon", _WISHES, asking, about="give a host no new work; what runs there goes on")
     cordon.set_defaults(wish="cordon-host")
     cordon.add_argument("host", type=name, metavar="HOST")
     cordon.add_argument("--reason", default="", metavar="TEXT", help="said wherever the hold is shown")
+    drain = _leaf(hosts, "drain", _WISHES, asking, about="empty a host for oneself; no window is broken")
+    drain.set_defaults(wish="request-drain")
+    drain.add_argument("host", type=name, metavar="HOST")
+    drain.add_argument("--reason", default="", metavar="TEXT", help="said wherever the drain is shown")
+    drain.add_argument("--after", type=length_ms, metavar="LENGTH", help="not before so long from now (at once)")
+    drain.add_argument(
+        "--deadline", type=length_ms, metavar="LENGTH", help="everybody leaves so long from now, windows or not (never)"
+    )
+    drain.add_argument("--external-id", default="", metavar="TEXT", help="a ticket's number, kept with the drain")
+    undrain = _leaf(hosts, "undrain", _WISHES, asking, about="call off one's own drain of a host")
+    undrain.set_defaults(wish="undrain-host")
+    undrain.add_argument("host", type=name, metavar="HOST")
     back = _leaf(hosts, "return", _WISHES, asking, about="take back one's own hold on a host")
     back.set_defaults(wish="return-host")
     back.add_argument("host", type=name, metavar="HOST")
@@ -264,13 +276,13 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     about = "play a trace on a cell of its own"
     play = _leaf(trace, "play", "fairlease.trace.command", [output_options()], about=about)
     play.add_argument("file", metavar="FILE")
-    play.add_argument("--hosts", type=grid, default=(20, 8), metavar="HxG", help="simulated hosts x GPUs (20x8)")
+    play.add_argument("--hosts", type=simulated, default=(20, 8), metavar="HxG", help="simulated hosts x GPUs (20x8)")
     play.add_argument("--speed", type=ratio, default=1.0, metavar="N", help="trace seconds per second (1)")
     play.add_argument("--cut", type=ratio, metavar="S", help="no job runs longer than S seconds of the cell's time")
     play.add_argument("--limit", type=positive, metavar="N", help="the first N jobs only")
     play.add_argument("--keep", metavar="DIR", help="keep the cell's state in this new directory")
     up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
-    up.add_argument("--simulate-gpus", type=grid, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
+    up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
     up.add_argument(
         "--account", type=name, action="append", default=[], metavar="NAME", help="give this account an inbox"
@@ -278,7 +290,7 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     _add_site(up)
     serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
     serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
-    serve.add_argument("--simulate-gpus", type=grid, metavar="HxG", help="agent: simulated hosts x GPUs")
+    serve.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="agent: simulated hosts x GPUs")
     serve.add_argument(
         "--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)"
     )

@@ -6,13 +6,14 @@ without harm: what is already so is answered as such.
 
 import argparse
 import asyncio
+import time
 
 import msgspec
 
 from fairlease.cli.exits import FAILED, OK, CommandError, Finding
 from fairlease.cli.link import Receipt, linked
 from fairlease.cli.output import output_of, print_data, print_text, say
-from fairlease.cli.screens import names
+from fairlease.cli.screens import drain_told, names
 from fairlease.cli.table import printable
 from fairlease_schemas.commands import (
     CancelJob,
@@ -21,7 +22,9 @@ from fairlease_schemas.commands import (
     CordonHost,
     HoldJob,
     ReleaseJob,
+    RequestDrain,
     ReturnHost,
+    UndrainHost,
 )
 from fairlease_schemas.explain import CommandAnswer
 
@@ -48,7 +51,17 @@ async def _sent(args: argparse.Namespace) -> Receipt:
         return await link.send(args.wish, msgspec.json.encode(body), args.answer_timeout_ms)
 
 
-Wish = CancelJob | HoldJob | ReleaseJob | CordonHost | ReturnHost | ChangeBudget | ChangeMember
+Wish = (
+    CancelJob
+    | HoldJob
+    | ReleaseJob
+    | CordonHost
+    | ReturnHost
+    | RequestDrain
+    | UndrainHost
+    | ChangeBudget
+    | ChangeMember
+)
 
 
 def wish_of(args: argparse.Namespace) -> Wish:
@@ -67,6 +80,17 @@ def wish_of(args: argparse.Namespace) -> Wish:
             return CordonHost(host=args.host, reason=args.reason)
         case "return-host":
             return ReturnHost(host=args.host)
+        case "request-drain":
+            now_ms = time.time_ns() // 1_000_000
+            return RequestDrain(
+                host=args.host,
+                reason=args.reason,
+                not_before_ms=now_ms + args.after if args.after else 0,
+                deadline_ms=now_ms + args.deadline if args.deadline else 0,
+                external_id=args.external_id,
+            )
+        case "undrain-host":
+            return UndrainHost(host=args.host)
         case _:
             return ChangeBudget(
                 budget=args.budget,
@@ -102,10 +126,15 @@ def _object(args: argparse.Namespace) -> str:
             return f"cordoning {args.host}"
         case "return-host":
             return f"returning {args.host}"
+        case "request-drain":
+            return f"draining {args.host}"
+        case "undrain-host":
+            return f"calling off the drain of {args.host}"
         case _:
             return f"budget {args.budget}"
 
 
 def _sentence(args: argparse.Namespace, answer: CommandAnswer) -> str:
     state = f" ({answer.state})" if answer.state else ""
-    return f"{_object(args)}: {answer.outcome}{state}"
+    told = f"; {drain_told(answer.drain, answer.as_of.log_time_ms)}" if answer.drain is not None else ""
+    return f"{_object(args)}: {answer.outcome}{state}{told}"

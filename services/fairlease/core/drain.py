@@ -1,7 +1,7 @@
 """Drains: a host is emptied for its owner without breaking a window (decisions.md 7.2, 7.3).
 
 From the request on the host takes only what is gone before the start; at the start it is held. Who is past
-the window then is told to leave so that it is gone by the start, the rest at the end of their own windows,
+the window then is told to leave its grace before the start, the rest at the end of their own windows,
 and everybody at the deadline: the one named exception, which is credited. All of that is arithmetic on the
 calendar, so the owner is told when the host will be empty. Health plans and holds; preemption, which alone
 orders evictions, asks here whom to tell, and when.
@@ -183,7 +183,7 @@ def empty_by_ms(world: World, policy: Policy, host: Host, drain: Drain, now_ms: 
 
 
 def told_at_ms(policy: Policy, drain: Drain, job: Job, attempt: Attempt) -> int:
-    """When the attempt is told to leave: so that it is gone by the start, never inside its window, at the deadline.
+    """When the attempt is told to leave: its grace before the start, never inside its window, at the deadline.
 
     A time-out that comes before needs no telling.
     """

@@ -6,9 +6,10 @@ any time. The world handed in has folded the record already.
 
 from collections.abc import Iterator
 
-from fairlease.core.view import as_of
+from fairlease.core.view import as_of, drain_view
 from fairlease.core.world import World
 from fairlease_schemas import job as job_events
+from fairlease_schemas.commands import RequestDrain, UndrainHost
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted
 from fairlease_schemas.envelope import Answer, Misshapen, Record, Submitted, Unreadable
 from fairlease_schemas.explain import CommandAnswer, FeedEvent
@@ -58,6 +59,7 @@ def answers_of(world: World, record: Record) -> Iterator[CommandAnswer]:
             problems=problems,
             advice=next((e.advice for e in record.events if isinstance(e, JobAdmitted) and e.job == first), ()),
             as_of=as_of(world),
+            drain=drain_view(world, answer.said.host) if isinstance(answer.said, RequestDrain | UndrainHost) else None,
         )
 
 

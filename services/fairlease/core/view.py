@@ -14,7 +14,7 @@ from fairlease.core.fairshare.next_pick import Pick, Picker
 from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.fairshare.rank import rank
 from fairlease.core.fairshare.standing import permille, standings
-from fairlease.core.host import Host
+from fairlease.core.host import DRAIN, Host
 from fairlease.core.job import Attempt, Job, Phase
 from fairlease.core.line import class_key
 from fairlease.core.membership import LEAD, MEMBER
@@ -25,6 +25,7 @@ from fairlease_schemas.explain import (
     AsOf,
     AttemptView,
     BudgetNode,
+    DrainView,
     HostRow,
     HostsView,
     JobView,
@@ -36,7 +37,7 @@ from fairlease_schemas.explain import (
     ShareRow,
     SharesView,
 )
-from fairlease_schemas.ids import BudgetId, JobId
+from fairlease_schemas.ids import BudgetId, HostId, JobId
 
 MAX_ACCOUNTS = 50
 """Accounts of one role that a node lists: the view of a large tree stays one message."""
@@ -299,6 +300,27 @@ def _host_row(world: World, host: Host) -> HostRow:
         is_simulated=inventory.is_simulated,
         holds=tuple(f"{h.kind} ({h.owner})" + (f": {h.reason}" if h.reason else "") for h in host.holds),
         attempts=tuple(world.fleet.attempts_on(host.id)),
+        drain=drain_view(world, host.id),
+    )
+
+
+def drain_view(world: World, host: HostId) -> DrainView | None:
+    """The host's drain as it stands, if it has one."""
+    known = world.fleet.hosts.get(host)
+    drain = known.drain if known is not None else None
+    if known is None or drain is None:
+        return None
+    is_begun = any(hold.kind == DRAIN for hold in known.holds)
+    state = "queued" if drain.is_queued else "drained" if drain.is_done else "draining" if is_begun else "planned"
+    return DrainView(
+        owner=drain.owner,
+        state=state,
+        start_ms=drain.start_ms,
+        deadline_ms=drain.deadline_ms or None,
+        empty_ms=drain.empty_ms,
+        left=len(world.fleet.attempts_on(host)),
+        reason=drain.reason,
+        external_id=drain.external_id,
     )
 
 

@@ -173,7 +173,6 @@ WINDOW_ENDS_SOON: Final[Words] = {
 """`protected-windows` of a claim that could evict now and loses less by waiting."""
 
 TAILS: Final[dict[str, Words]] = {
-    "hold": {"en": "{holder} says: {reason}", "zh": "{holder} 说明：{reason}"},
     "cancelled_for": {
         "en": "{cause_job}, which it waited for, did not end well",
         "zh": "它等待的 {cause_job} 未能成功结束",

@@ -13,6 +13,7 @@ def define(shell: Shell) -> Service:
     return Service(
         name=NAME,
         decide=RULES[NAME].decide,
+        due_ms=RULES[NAME].due_ms,
         read=plain_read(shell.subjects),
         read_timer=leases.read_timer,
         verbs=owned_verbs(NAME),

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -34,7 +34,17 @@ MOST_READ: Final = 200
 """Hosts read for one timer; the next timer reads others."""
 _LOOK_S: Final = 0.25
 _AGAIN_S: Final = 1.0
+_LONGEST_AGAIN_S: Final = 32.0
+"""What was asked and led to nothing is asked again after a second, and then less and less often."""
 _UNKNOWN, _SILENT, _GONE, _BACK = "unknown", "silent", "gone", "back"
+
+
+class _Asked(NamedTuple):
+    """What was asked of a host, when it is asked again if it stays so, and the pause before that."""
+
+    what: str
+    again_s: float
+    pause_s: float
 
 
 class Leases:
@@ -46,7 +56,7 @@ class Leases:
         self._steady_s = steady_s
         self._timers = Timers(shell.client, shell.subjects, shell.clock)
         self._heard_s: dict[HostId, float] = {}
-        self._armed: dict[HostId, tuple[str, float]] = {}
+        self._asked: dict[HostId, _Asked] = {}
         self._is_back = asyncio.Event()
 
     async def listen(self) -> None:
@@ -86,19 +96,25 @@ class Leases:
             self._is_back.set()
 
     async def _look(self) -> None:
-        """Arms a timer for now when there is something to ask that was not asked within the last second."""
+        """Arms a timer for now when there is something to ask that was not asked just before."""
         now_s = self._steady_s()
         states = dict(self._states())
-        fresh = {host: what for host, what in states.items() if not self._is_asked(host, what, now_s)}
-        if fresh:
+        due = {host: asked for host, what in states.items() if (asked := self._due(host, what, now_s)) is not None}
+        if due:
             await self._timers.arm(self._name, self._timers.now_ms())
-            self._armed.update((host, (what, now_s)) for host, what in fresh.items())
-        for host in self._armed.keys() - states.keys():
-            del self._armed[host]
+            self._asked.update(due)
+        for host in self._asked.keys() - states.keys():
+            del self._asked[host]
 
-    def _is_asked(self, host: HostId, what: str, now_s: float) -> bool:
-        asked, at_s = self._armed.get(host, ("", 0.0))
-        return asked == what and now_s - at_s < _AGAIN_S
+    def _due(self, host: HostId, what: str, now_s: float) -> _Asked | None:
+        """The question, should it be asked now; None when it was asked and is not due again."""
+        asked = self._asked.get(host)
+        if asked is None or asked.what != what:
+            return _Asked(what, now_s + _AGAIN_S, _AGAIN_S)
+        if now_s < asked.again_s:
+            return None
+        pause_s = min(2 * asked.pause_s, _LONGEST_AGAIN_S)
+        return _Asked(what, now_s + pause_s, pause_s)
 
     def _states(self) -> Iterator[tuple[HostId, str]]:
         """Every host of which there may be something to decide, and what."""
