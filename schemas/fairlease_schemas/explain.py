@@ -278,7 +278,7 @@ class BudgetNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one budget is set: what was given to `budget set` and `budget member`; a key at its default is left out.
 
     `leads` and `members` are the roles given at this node; those given above it hold here too. `more_accounts`
-    are so many that are not listed.
+    are so many that are not listed. It `is_everybodys` where no role was ever given on the path.
     """
 
     budget: str
@@ -290,6 +290,7 @@ class BudgetNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     leads: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
     more_accounts: int = 0
+    is_everybodys: bool = False
 
 
 class SharesView(View, frozen=True, kw_only=True, tag_field="kind", tag="Shares"):

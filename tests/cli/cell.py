@@ -57,6 +57,7 @@ class Plan:
         self.log: dict[str, str] = {}
         self.health: dict[str, Health] = {}
         self.hosts: tuple[str, ...] = ("host-1",)
+        self.mute_agents: set[str] = set()
         self.commands: list[tuple[str, dict[str, Any]]] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.jobs: dict[str, JobView] = {}
@@ -179,6 +180,13 @@ class Cell:
         for step in self.plan.life:
             await self._advance(job, step)
 
+    def renew(self, host: str) -> None:
+        """Renew the lease of a host, as its agent would."""
+        self._do(self._renewed(host))
+
+    async def _renewed(self, host: str) -> None:
+        await self._js.publish(SUBJECTS.lease(host), b"{}")
+
     def finish(self, job: str, step: Life) -> None:
         """Take one more step with a job, from a test."""
         self._do(self._advance(job, step))
@@ -225,6 +233,8 @@ class Cell:
 
     async def _on_logs(self, message: Msg) -> None:
         host = token(message.subject, 3).removeprefix("agent-")
+        if host in self.plan.mute_agents:
+            return
         body = msgspec.json.decode(message.data)
         self.plan.asked.append(("logs", {"host": host}))
         text = self.plan.log.get(host)

@@ -1,11 +1,12 @@
 import json
+from typing import Any
 
 import pytest
 
 from fairlease.cli.exits import FAILED, OK
-from fairlease_schemas.explain import Health
+from fairlease_schemas.explain import Health, HostRow, HostsView
 from fairlease_schemas.subjects import SERVICES
-from tests.cli.cell import Cell
+from tests.cli.cell import AS_OF, Cell
 
 
 def health(service: str, *, is_ready: bool = True) -> Health:
@@ -24,6 +25,7 @@ def health(service: str, *, is_ready: bool = True) -> Health:
 @pytest.fixture
 def healthy(cell: Cell) -> Cell:
     cell.plan.health = {service: health(service) for service in SERVICES}
+    cell.plan.replies["hosts"] = HostsView(rows=(), as_of=AS_OF)
     return cell
 
 
@@ -31,7 +33,7 @@ def test_a_cell_that_is_well_is_0(healthy: Cell) -> None:
     seen = healthy.run("doctor")
     assert (seen.code, seen.out.splitlines()[-1]) == (OK, "all is well")
     checks = json.loads(healthy.run("doctor", "--json").out)["checks"]
-    names = ["python", "disk", "devices", "bus", "streams", "inbox", "clock", *SERVICES]
+    names = ["python", "disk", "devices", "bus", "streams", "inbox", "clock", *SERVICES, "agents"]
     assert [check["name"] for check in checks] == names
     assert all(check["is_ok"] for check in checks)
 
@@ -54,6 +56,70 @@ def test_streams_that_are_missing_are_named(healthy: Cell) -> None:
     checks = json.loads(healthy.run("doctor", "--json", FAIRLEASE_CELL="other").out)["checks"]
     streams = next(check for check in checks if check["name"] == "streams")
     assert (streams["is_ok"], "FL_OTHER_LOG" in streams["found"]) == (False, True)
+
+
+def host(name: str, **more: object) -> HostRow:
+    plain: dict[str, Any] = {
+        "host": name,
+        "pool": "h100",
+        "model": "H100",
+        "block": "b1",
+        "gpus": 8,
+        "free_gpus": 8,
+        "is_simulated": True,
+        "holds": (),
+        "attempts": (),
+    }
+    return HostRow(**{**plain, **more})
+
+
+def agents(cell: Cell, *rows: HostRow) -> tuple[int, dict[str, tuple[bool, str]]]:
+    """The exit code, and what is said of the agents of these hosts."""
+    cell.plan.replies["hosts"] = HostsView(rows=rows, as_of=AS_OF)
+    seen = cell.run("doctor", "--json")
+    checks = {check["name"]: (check["is_ok"], check["found"]) for check in json.loads(seen.out)["checks"]}
+    return seen.code, {name: check for name, check in checks.items() if name.startswith("agent")}
+
+
+def test_an_agent_that_answers_is_well_and_one_that_was_never_heard_says_so(healthy: Cell) -> None:
+    healthy.renew("host-1")
+    assert agents(healthy, host("host-1"), host("host-2")) == (
+        OK,
+        {
+            "agents": (True, "2 hosts registered, 2 well"),
+            "agent host-1": (True, "answers, heard just now"),
+            "agent host-2": (True, "answers, never heard"),
+        },
+    )
+
+
+def test_an_agent_that_does_not_answer_is_named_with_the_mend(healthy: Cell) -> None:
+    healthy.plan.mute_agents = {"host-2"}
+    code, found = agents(healthy, host("host-1"), host("host-2"))
+    assert (code, found["agents"]) == (FAILED, (True, "2 hosts registered, 1 well"))
+    assert found["agent host-2"] == (False, "does not answer, never heard")
+    assert "fairlease serve agent" in healthy.run("doctor", "--quiet").out
+
+
+def test_a_host_that_is_out_of_service_may_be_silent(healthy: Cell) -> None:
+    healthy.plan.mute_agents = {"host-9"}
+    code, found = agents(healthy, host("host-9", holds=("cordon (ann): fan",)))
+    assert (code, found["agent host-9"]) == (
+        OK,
+        (True, "does not answer, never heard; out of service: cordon (ann): fan"),
+    )
+
+
+def test_of_many_hosts_those_that_are_well_are_counted(healthy: Cell) -> None:
+    healthy.plan.mute_agents = {"host-7"}
+    code, found = agents(healthy, *(host(f"host-{n}") for n in range(40)))
+    assert (code, list(found)) == (FAILED, ["agents", "agent host-7"])
+
+
+def test_hosts_that_nobody_can_name_are_not_guessed(healthy: Cell) -> None:
+    del healthy.plan.replies["hosts"]
+    seen = healthy.run("doctor", "-o", "name")
+    assert (seen.code, seen.out.split()) == (FAILED, ["agents"])
 
 
 def test_without_a_bus_the_rest_is_not_guessed(healthy: Cell) -> None:

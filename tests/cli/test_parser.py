@@ -171,3 +171,18 @@ def test_the_account_of_the_environment_must_be_a_name(monkeypatch: pytest.Monke
     assert parser.account_of(parse("queue", "--account", "ci")) == "ci"
     monkeypatch.delenv("FAIRLEASE_ACCOUNT")
     assert parser.account_of(parse("queue")) == "local"
+
+
+@pytest.mark.parametrize(
+    ("words", "prog"),
+    [
+        pytest.param(["queue", "--limt", "5"], "fairlease queue", id="an option that is none"),
+        pytest.param(["job", "show", "job-x", "job-y"], "fairlease job show", id="a word too many"),
+        pytest.param(["rank", "--at", "x"], "fairlease rank", id="a value that is none"),
+        pytest.param(["queue", "--", "tool"], "fairlease queue", id="a command where none belongs"),
+    ],
+)
+def test_a_mistake_points_to_the_help_of_its_command(words: list[str], prog: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        parse(*words)
+    assert caught.value.way_out == f"see: {prog} --help"

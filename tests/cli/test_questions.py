@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlease.cli.exits import AWAY, FAILED, FORBIDDEN, LATER, OK
-from fairlease_schemas.explain import HostsView, PolicyView, QueueView, SharesView, Trouble
+from fairlease_schemas.explain import BudgetNode, HostsView, PolicyView, QueueView, SharesView, Trouble
 from fairlease_schemas.job import Problem
 from tests.cli.cell import AS_OF, Cell
 from tests.cli.test_screens import QUEUE, share_row
@@ -55,8 +55,16 @@ def test_a_part_of_the_tree_is_shown_with_what_is_below_it(cell: Cell) -> None:
         share_row("a1", "a", 2, 1),
         share_row("b", "root", 1, 1),
     )
-    cell.plan.replies["shares"] = SharesView(rows=rows, as_of=AS_OF)
+    nodes = (BudgetNode(budget="a", leads=("ann",)), BudgetNode(budget="b", leads=("bob",)))
+    cell.plan.replies["shares"] = SharesView(rows=rows, as_of=AS_OF, nodes=nodes)
     assert cell.run("budget", "show", "a", "-o", "name").out.split() == ["a", "a1"]
+    shown = cell.run("budget", "show", "a", "--json")
+    assert [node["leads"] for node in json.loads(shown.out)["nodes"]] == [["ann"]]
+    assert [cell.run(*words.split()).out.count("ann") for words in ("budget show", "budget show b", "shares")] == [
+        1,
+        0,
+        0,
+    ]
     assert [row["budget"] for row in json.loads(cell.run("budget", "show", "b", "--json").out)["rows"]] == ["b"]
     unknown = cell.run("budget", "show", "c")
     assert (unknown.code, "no budget c" in unknown.err) == (FAILED, True)
@@ -67,6 +75,13 @@ def test_what_the_explainer_does_not_know_is_1(cell: Cell) -> None:
     told = json.loads(seen.err)
     assert (seen.code, seen.out, told["trouble"]) == (FAILED, "", "unknown-job")
     assert "job-x" in told["text"]
+    past = cell.run("why", "job-x", "--at", "18")
+    assert past.err == (
+        "fairlease: there was no job job-x at position 18 of the log\n  ask about a later position, or without --at\n"
+    )
+    beyond = "at 9999: the log ends at 120; ask about a position from 1 to 120"
+    cell.plan.replies["rank"] = Trouble(code="bad-question", text=beyond)
+    assert cell.run("rank", "--at", "9999").err == f"fairlease: {beyond}\n"
     cell.plan.replies["hosts"] = Trouble(code="unknown-question", text="no such question")
     assert cell.run("hosts").err == "fairlease: no such question\n  run the version the cell runs\n"
 

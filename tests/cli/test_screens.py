@@ -1,11 +1,13 @@
+# ruff: noqa: RUF001 - Chinese is quoted with its own punctuation
 import msgspec
 import pytest
 
-from fairlease.cli.screens import drain_told, names, screen
+from fairlease.cli.screens import drain_told, names, screen, settings
 from fairlease.cli.table import Column, Style, cell_width, facts, printable, table
 from fairlease.cli.wording import ago, count, gpu_hours, length, share, until
 from fairlease_schemas.explain import (
     AsOf,
+    BudgetNode,
     CommandAnswer,
     Counterfactual,
     DrainView,
@@ -14,6 +16,8 @@ from fairlease_schemas.explain import (
     PolicyView,
     QueueRow,
     QueueView,
+    RankRow,
+    RankView,
     ShareRow,
     SharesView,
     Why,
@@ -106,7 +110,7 @@ def test_why_gives_the_sentence_the_reasons_and_what_would_change_it() -> None:
         "job     job-aaaaaaaaaaaaaaaaaaaa\n"
         "state   waiting\n"
         "rank    1\n"
-        "starts  in 1h10m at the latest\n"
+        "starts  in 1h11m at the latest\n"
         "why     Two hosts are inside their windows for another hour.\n"
         "\n"
         "protected-windows since 1m ago, ends in 1h\n"
@@ -121,6 +125,53 @@ def test_why_gives_the_sentence_the_reasons_and_what_would_change_it() -> None:
     )
     assert "两台主机" in screen(view, NOW, PLAIN, lang="zh")
     assert "17, 40" in screen(view, NOW, WIDE)
+
+
+def claim(text: str, until_ms: int) -> Why:
+    return Why(
+        job=JOB,
+        state="waiting",
+        as_of=AS_OF,
+        rank=1,
+        start_by_ms=until_ms,
+        reasons=(
+            WhyReason(
+                code="protected-windows",
+                since_ms=NOW - 60_000,
+                until_ms=until_ms,
+                evidence={"needed_gpus": 8, "for_ms": until_ms - NOW + 60_000},
+                positions=(17,),
+            ),
+        ),
+        counterfactuals=(Counterfactual(change={"hosts": 4}, start_by_ms=NOW + 60_000),),
+        text=WhyText(en=text, zh=text),
+    )
+
+
+def test_why_tells_one_length_everywhere_and_counts_from_the_log() -> None:
+    later = NOW + 7_200_000
+    text = screen(claim("for 1h at most", NOW + 3_599_677), later, PLAIN)
+    assert "starts  in 1h at the latest" in text
+    assert "protected-windows since 1m ago, ends in 1h\n" in text
+    assert "needed_gpus 8, for 1h\n" in text
+    assert "hosts 4  in 1m\n" in text
+    assert text.endswith("as of log position 1-42, 2h ago\n")
+
+
+def test_a_queue_of_the_past_counts_from_its_own_time() -> None:
+    text = screen(QUEUE, NOW + 7_200_000, PLAIN, is_past=True)
+    assert "2m ago     3  protected-windows\n" in text
+    assert text.endswith("as of log position 1-42, 2h ago\n")
+    assert "2h2m ago" in screen(QUEUE, NOW + 7_200_000, PLAIN)
+
+
+def test_a_sentence_goes_on_below_where_it_began() -> None:
+    narrow = Style(width=30, has_color=False, is_wide=False)
+    lines = screen(claim("it needs 8 GPUs in pool h100, where 4 are free", NOW), NOW, narrow).splitlines()
+    assert lines[4:6] == ["why     it needs 8 GPUs in", "        pool h100, where 4 are"]
+    chinese = screen(claim("需要 h100 池中的八块 GPU，空闲四块。", NOW), NOW, narrow, lang="zh").splitlines()
+    assert chinese[4:6] == ["why     需要 h100 池中的八块", "        GPU，空闲四块。"]
+    assert all(cell_width(line) <= 30 for line in lines[4:7])
 
 
 def share_row(budget: str, parent: str, depth: int, standing: int | None) -> ShareRow:
@@ -142,11 +193,58 @@ def share_row(budget: str, parent: str, depth: int, standing: int | None) -> Sha
 def test_shares_are_a_tree_in_gpu_hours() -> None:
     view = SharesView(rows=(share_row("root", "", 0, 541), share_row("org-a", "root", 1, None)), as_of=AS_OF)
     assert screen(view, NOW, PLAIN) == (
-        "BUDGET   POOL  WEIGHT  ENTITLED GPU-H  USED GPU-H  PROMISED GPU-H  STANDING  GPUS HELD  WAITING\n"
-        "root     h100       2            12.0         6.5             0.0     0.541          8        1\n"
-        "  org-a  h100       2            12.0         6.5             0.0         -          8        1\n"
+        "BUDGET   POOL  ENTITLED  USED  PROMISED  STANDING  GPUS  WAITING\n"
+        "root     h100      12.0   6.5       0.0     0.541     8        1\n"
+        "  org-a  h100      12.0   6.5       0.0         -     8        1\n"
         "\n"
-        "as of log position 1-42\n"
+        "in GPU-hours, as of log position 1-42\n"
+    )
+    assert screen(view, NOW, WIDE).split()[:3] == ["BUDGET", "POOL", "WEIGHT"]
+
+
+def test_shares_and_rank_fit_eighty_columns() -> None:
+    terminal = Style(width=80, has_color=False, is_wide=False)
+    row = msgspec.structs.replace(
+        share_row("a-team-with-a-long-name", "root", 7, 99_541), used_gpu_ms=3_600_000 * 1_000_000
+    )
+    ranked = RankRow(
+        rank=100,
+        job=JOB,
+        budget="team-a",
+        pool="h100",
+        partition="debug-lane",
+        licence="debug",
+        gpus=1024,
+        min_runtime_ms=5_400_000,
+        path=(("team-a", 1_050), ("research", 990)),
+        reason="window-overshare",
+    )
+    for view in (SharesView(rows=(row,), as_of=AS_OF), RankView(rows=(ranked,), as_of=AS_OF)):
+        assert max(map(cell_width, screen(view, NOW, terminal).splitlines())) <= 80
+
+
+def test_budgets_show_order_caps_and_people() -> None:
+    nodes = (
+        BudgetNode(budget="org", is_everybodys=True),
+        BudgetNode(
+            budget="a",
+            parent="org",
+            weight=3,
+            order="smallest",
+            max_protected_permille=500,
+            burst_permille=1500,
+            leads=("ann",),
+            members=("bob", "zoe"),
+            more_accounts=2,
+        ),
+        BudgetNode(budget="a1", parent="a"),
+    )
+    assert settings(nodes, PLAIN) == (
+        "BUDGET  PARENT  WEIGHT  ORDER     WINDOW CAP    CAP  LEADS      MEMBERS\n"
+        "org     -            1  fifo               -      -  everybody  everybody\n"
+        "a       org          3  smallest       0.500  1.500  ann        bob, zoe, 2 more\n"
+        "a1      a            1  fifo               -      -  as above   as above\n"
+        "caps in shares of the entitled GPUs: those in windows, and all while others wait\n"
     )
 
 
@@ -202,6 +300,30 @@ def test_a_job_shows_its_contract_and_its_attempts() -> None:
         "\n"
         "as of log position 1-42\n"
     )
+
+
+def test_a_job_says_why_it_is_over_and_for_whom_it_left() -> None:
+    left = msgspec.structs.replace(attempt_view(JOB, ("host-1",)), end="preempted", stop_for="job-" + "c" * 20)
+    drained = msgspec.structs.replace(left, number=2, stop_for="", drained_from="host-1")
+    failed = msgspec.structs.replace(left, number=3, stop_for="", end="start-failed", detail="no such program: trian")
+    view = job_view(
+        JOB,
+        state="failed",
+        end="start-failed",
+        attempts=(left, drained, failed),
+        held_by="ann",
+        cancelled_for="job-" + "d" * 20,
+        array_index=3,
+        array_count=40,
+    )
+    lines = screen(view, NOW, PLAIN).splitlines()
+    assert "held by     ann" in lines
+    assert "waited for  job-dddddddddddddddddddd, which did not end well" in lines
+    assert "cause       no such program: trian" in lines
+    assert "array       index 3, of 40 jobs" in lines
+    assert any("preempted     job-cccccccccccccccccccc" in line for line in lines)
+    assert any("preempted     the drain of host-1" in line for line in lines)
+    assert sum("no such program" in line for line in screen(view, NOW, WIDE).splitlines()) == 2
 
 
 def test_a_policy_shows_lengths_and_lists() -> None:

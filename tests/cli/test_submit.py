@@ -2,12 +2,13 @@ import json
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlease.cli.exits import INTERRUPTED, LATER, OK, REFUSED
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Advice, Problem
-from tests.cli.cell import Cell, Life, eventually, job_view
+from tests.cli.cell import Cell, Life, attempt_view, eventually, job_view
 from tests.cli.test_submission import GOOD
 
 OPTIONS = ["--budget", "team-a", "--min-runtime", "15m", "--timeout", "1h"]
@@ -80,7 +81,7 @@ def test_no_answer_is_75_and_says_how_to_ask_again(cell: Cell) -> None:
         pytest.param(Life("failed", "failed", 7), 7, "failed: exit code 7", id="the job's own code"),
         pytest.param(Life("failed", "failed", 139), 139, "exit code 139", id="a signal"),
         pytest.param(Life("cancelled", "cancelled", 0), 201, "cancelled", id="cancelled although it left with 0"),
-        pytest.param(Life("timed-out", "timed-out", 143), 202, "timed out", id="timed out"),
+        pytest.param(Life("timed-out", "timed-out", 143), 202, "timed-out", id="timed out"),
         pytest.param(Life("failed", "preempted", 143), 203, "preempted and not resumable", id="preempted"),
         pytest.param(Life("failed", "lost"), 204, "lost by a fault", id="lost"),
         pytest.param(Life("failed", "start-failed"), 206, "could not be started", id="start failed"),
@@ -171,6 +172,50 @@ def test_a_wait_survives_a_restart_of_the_bus(cell: Cell) -> None:
 def test_the_cell_is_told_nothing_before_the_contract_holds(cell: Cell) -> None:
     seen = cell.run("submit", *OPTIONS, "--hosts", "99999", "--", "true")
     assert (seen.code, cell.plan.commands) == (65, [])
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "asked"),
+    [
+        pytest.param(["--image", "ghcr.io/lab/train:7"], "spec.image", "image", id="an image"),
+        pytest.param(["--secret", "KEY=secret:wandb"], "spec.secrets", "secrets", id="a secret"),
+        pytest.param(
+            ["--image", "train", "--source-bundle", "sha256:" + "a" * 64],
+            "spec.image",
+            "image and source",
+            id="an image and code",
+        ),
+    ],
+)
+@pytest.mark.parametrize("way", [[], ["--dry-run"]])
+def test_what_no_agent_can_give_is_told_at_once(
+    cell: Cell, way: list[str], options: list[str], field: str, asked: str
+) -> None:
+    seen = cell.run(*SUBMIT, *options, *way, "--", "true")
+    assert seen.code == OK
+    assert f"advice: {field}: no agent of this release gives {asked}: the job would be" in seen.err
+    assert cell.run(*SUBMIT, *options, *way, "-q", "--", "true").err in (
+        "",
+        f"this would be {JOB}; nothing was submitted\n",
+    )
+
+
+def test_a_start_that_failed_says_why(cell: Cell) -> None:
+    attempt = msgspec.structs.replace(
+        attempt_view(JOB, ("host-1",)), end="start-failed", detail="no such program: trian"
+    )
+    view = job_view(JOB, state="failed", end="start-failed", attempts=(attempt,))
+    cell.plan.outcome, cell.plan.jobs = "repeated", {JOB: view}
+    seen = cell.run(*SUBMIT, "--wait", "--", "true")
+    assert (seen.code, seen.err.splitlines()[-1]) == (
+        206,
+        f"{JOB} failed: could not be started: no such program: trian",
+    )
+
+
+def test_a_time_out_is_told_once(cell: Cell) -> None:
+    cell.plan.life = (*RUNS, Life("timed-out", "timed-out"))
+    assert cell.run(*SUBMIT, "--wait", "-q", "--", "true").err == f"{JOB} timed-out\n"
 
 
 ARRAY = [job_id("local", "team-a", f"r-1/{index}") for index in range(3)]

@@ -254,7 +254,11 @@ class Oracle:
         attempt = self.attempts.get(event["attempt"])
         if attempt is None or 0 < attempt.over_at <= self._basis:
             self._wrong(f"{event['attempt']} is evicted, and was known to be gone")
-        elif not self.jobs[attempt.job].is_idle and self._now_ms < attempt.window_ends_ms:
+        elif (
+            not self.jobs[attempt.job].is_idle
+            and self._now_ms < attempt.window_ends_ms
+            and not event.get("is_deadline")  # of a drain: the one named exception
+        ):
             self._wrong(f"{event['attempt']} is evicted from its window")
         elif not attempt.over_at:
             self._stopping(event["attempt"])

@@ -90,8 +90,8 @@ async def bus_of(client: Connection, subjects: Subjects) -> Bus:
 
 
 def registered(hosts: int = 2) -> Cell:
-    cell = Cell().policy(lease_ms=LEASE_MS, lease_margin_ms=MARGIN_MS, stop_margin_ms=STOP_MS)
-    return cell.hosts(hosts)
+    numbers = {"lease_ms": LEASE_MS, "lease_margin_ms": MARGIN_MS, "stop_margin_ms": STOP_MS}
+    return Cell().policy(**numbers, breaker_permille=1_000).hosts(hosts)
 
 
 async def test_a_host_is_held_once_it_is_silent_and_let_go_when_it_renews(bus_of: Bus, settings: Settings) -> None:

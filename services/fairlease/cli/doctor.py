@@ -18,19 +18,24 @@ from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.link import Link, inbox_way_out, linked
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, table
-from fairlease.cli.wording import length
+from fairlease.cli.wording import ago, count, length
+from fairlease.core.host import CORDON, DRAIN
 from fairlease.runtime import api
 from fairlease.runtime.clock import LIMIT_MS, parse_bus_time_ms
 from fairlease.runtime.errors import ConfigWrong, ShellError
 from fairlease.runtime.settings import read_settings
 from fairlease.runtime.streams import assert_config
-from fairlease_schemas.explain import Health
+from fairlease_schemas.explain import Health, HostRow, HostsView
 from fairlease_schemas.subjects import SERVICES
 
 LEAST_PYTHON: Final = (3, 11)
 LEAST_FREE_MIB: Final = 1_024
 """Below this much room for the log a cell will soon stop."""
 HEALTH_S: Final = 2.0
+MOST_SHOWN: Final = 32
+"""So many hosts are shown one by one."""
+AGENTS_AT_ONCE: Final = 64
+NO_HOSTS: Final = "no host is registered; jobs wait until one is"
 _HEALTH: Final = msgspec.json.Decoder(Health)
 
 
@@ -113,7 +118,7 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
             checks.append(await _tried("inbox", link, _inbox))
             checks.append(await _tried("clock", link, _clock))
             checks += await asyncio.gather(*(_service(link, service) for service in SERVICES))
-            return checks
+            return checks + await _agents(link)
     except CommandError as error:
         return [
             Check("bus", is_ok=False, found=error.text, mend="start it with `fairlease up`, or set FAIRLEASE_URL"),
@@ -189,3 +194,51 @@ async def _service(link: Link, service: str) -> Check:
     if not health.is_ready:
         return Check(service, is_ok=False, found=f"{found}, still folding the log", mend="wait; ask again in a moment")
     return Check(service, is_ok=True, found=found)
+
+
+async def _agents(link: Link) -> list[Check]:
+    """One check of all registered hosts, and one of each: of many only of those that are not well."""
+    try:
+        view = (await link.ask("hosts", {})).view
+    except CommandError as error:
+        return [
+            Check("agents", is_ok=False, found=f"hosts are not known: {error.text}", mend="mend the explainer first")
+        ]
+    rows = view.rows if isinstance(view, HostsView) else ()
+    if not rows:
+        return [Check("agents", is_ok=True, found=NO_HOSTS)]
+    gate = asyncio.Semaphore(AGENTS_AT_ONCE)
+    checks = await asyncio.gather(*(_agent(link, row, gate) for row in rows))
+    well = sum(check.is_ok for check in checks)
+    whole = Check("agents", is_ok=True, found=f"{count(len(rows), 'host')} registered, {well} well")
+    return [whole, *(check for check in checks if not check.is_ok or len(checks) <= MOST_SHOWN)]
+
+
+async def _agent(link: Link, row: HostRow, gate: asyncio.Semaphore) -> Check:
+    """Whether the agent of a host answers, and when its lease was renewed last.
+
+    A host that somebody has taken out of service is well without: its agent may be stopped for the work on it.
+    """
+    async with gate:
+        heard = await _heard(link, row.host)
+        try:
+            await asyncio.wait_for(link.read_log(row.host, "", 0, 16), HEALTH_S)
+        except (CommandError, TimeoutError):
+            is_out = row.drain is not None or any(hold.startswith((CORDON, DRAIN)) for hold in row.holds)
+            why = f"; out of service: {'; '.join(row.holds)}" if is_out and row.holds else ""
+            mend = f"start it there (`fairlease serve agent`), or take the host out: `fairlease host cordon {row.host}`"
+            found = f"does not answer, {heard}{why}"
+            return Check(f"agent {row.host}", is_ok=is_out, found=found, mend="" if is_out else mend)
+    return Check(f"agent {row.host}", is_ok=True, found=f"answers, {heard}")
+
+
+async def _heard(link: Link, host: str) -> str:
+    """How long ago the bus stored the host's last renewal of its lease, by the bus's own clock."""
+    subjects = link.subjects
+    try:
+        asked = {"last_by_subj": subjects.lease(host)}
+        found = await api.request(link.client, f"STREAM.MSG.GET.{subjects.leases_stream}", asked)
+    except ShellError:
+        return "never heard"
+    at_ms = parse_bus_time_ms(found["message"]["time"])
+    return f"heard {ago(at_ms, time.time_ns() // 1_000_000)}"

@@ -84,7 +84,8 @@ class Link:
                 AWAY, f"the reply to `{question}` is not understood: {error}", way_out="run the version the cell runs"
             ) from error
         if isinstance(view, Trouble):
-            way_out = "run the version the cell runs" if view.code in ("bad-question", "unknown-question") else ""
+            is_strange = view.code in ("bad-question", "unknown-question") and not view.text.startswith("at ")
+            way_out = "run the version the cell runs" if is_strange else ""
             raise CommandError(FAILED, view.text, way_out=way_out, facts={"trouble": view.code})
         return Answer(raw, view)
 

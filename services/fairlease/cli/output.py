@@ -11,10 +11,13 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from fairlease.cli.exits import CommandError
-from fairlease.cli.table import Style
+from fairlease.cli.table import Style, printable
+
+if TYPE_CHECKING:
+    from fairlease_schemas.job import Advice
 
 _PLAIN_WIDTH: Final = 1_000_000
 _DATA: Final = frozenset(("json", "jsonl", "yaml"))
@@ -96,6 +99,14 @@ def tell(output: Output, text: str, facts: dict[str, Any]) -> None:
     """What must be known even with `--quiet`, on standard error: a sentence, or the facts as a JSON line."""
     line = json.dumps(facts, ensure_ascii=False) if output.is_data else text
     print(line, file=sys.stderr, flush=True)
+
+
+def say_advice(output: Output, advice: "Advice | None") -> None:
+    """What could be done better, on standard error."""
+    if advice is not None:
+        field, text, rule = (printable(word) for word in (advice.field, advice.text, advice.rule))
+        facts = {"kind": "Advice", "field": advice.field, "rule": advice.rule, "text": advice.text}
+        say(output, f"advice: {field}: {text} (rule {rule})", facts)
 
 
 def report(error: CommandError, *, is_data: bool) -> None:

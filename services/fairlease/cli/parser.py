@@ -217,8 +217,11 @@ def parse(argv: Sequence[str], parser: argparse.ArgumentParser) -> argparse.Name
     if "--" in words:
         at = words.index("--")
         words, command = words[:at], words[at + 1 :]
-    args = parser.parse_args(words)
+    args, strange = parser.parse_known_args(words)
+    leaf = args.leaf
+    if strange:
+        leaf.error(f"unrecognized arguments: {' '.join(strange)}")
     if command is not None and not getattr(args, "takes_command", False):
-        raise CommandError(USAGE, "only `submit` takes a command after --", way_out="see: fairlease --help")
+        leaf.error("only `submit` and `plan` take a command after --")
     args.command = command
     return args

@@ -13,10 +13,10 @@ import msgspec
 
 from fairlease.cli.exits import OK, REFUSED
 from fairlease.cli.link import Answer, linked
-from fairlease.cli.output import output_of, print_data, print_text
+from fairlease.cli.output import output_of, print_data, print_text, say_advice
 from fairlease.cli.parser import account_of
 from fairlease.cli.screens import names, screen
-from fairlease.cli.submission import read_submission
+from fairlease.cli.submission import advice_on, read_submission
 from fairlease_schemas.explain import PlanView
 
 LATER = 2
@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     view = answer.view
     assert isinstance(view, PlanView)
     output = output_of(args)
+    say_advice(output, advice_on(contract))
     if output.form in ("table", "wide"):
         now_ms = time.time_ns() // 1_000_000
         print_text(screen(view, now_ms, output.style, is_quiet=output.is_quiet, lang=args.lang))

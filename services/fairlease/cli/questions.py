@@ -1,7 +1,7 @@
 """Commands that ask and print: queue, why, shares, hosts, job show, policy show, budget show.
 
-Each is one question to the explainer and one view. `budget show` is the shares of one part of the
-tree, cut here; the rows of all views are printed in the order the explainer gave them.
+Each is one question to the explainer and one view. `budget show` is how one part of the tree is set and its
+shares, cut here; the rows of all views are printed in the order the explainer gave them.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.link import Answer, linked
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.parser import account_of
-from fairlease.cli.screens import names, screen
+from fairlease.cli.screens import names, screen, settings
 from fairlease_schemas.explain import SharesView
 
 
@@ -27,16 +27,26 @@ def run(args: argparse.Namespace) -> int:
     output = output_of(args)
     if output.form in ("table", "wide"):
         now_ms = time.time_ns() // 1_000_000
-        lang = getattr(args, "lang", "en")
-        print_text(screen(answer.view, now_ms, output.style, is_quiet=output.is_quiet, lang=lang))
+        lang, is_past = getattr(args, "lang", "en"), getattr(args, "at", None) is not None
+        if isinstance(answer.view, SharesView) and getattr(args, "has_settings", False):
+            print_text(settings(answer.view.nodes, output.style, is_quiet=output.is_quiet) + "\n")
+        print_text(screen(answer.view, now_ms, output.style, is_quiet=output.is_quiet, lang=lang, is_past=is_past))
     else:
         print_data(output.form, answer.raw, names(answer.view))
     return OK
 
 
 async def _asked(args: argparse.Namespace) -> Answer:
+    body = question_body(args)
     async with linked(args) as link:
-        return await link.ask(args.question, question_body(args))
+        try:
+            return await link.ask(args.question, body)
+        except CommandError as error:
+            if error.facts.get("trouble") != "unknown-job" or "at" not in body:
+                raise
+            text = f"there was no job {body['job']} at position {body['at']} of the log"
+            way_out = "ask about a later position, or without --at"
+            raise CommandError(error.code, text, way_out=way_out, facts=error.facts) from error
 
 
 def question_body(args: argparse.Namespace) -> dict[str, Any]:
@@ -60,11 +70,13 @@ def question_body(args: argparse.Namespace) -> dict[str, Any]:
 def _below(answer: Answer, budget: str) -> Answer:
     """The shares of one node and all below it; CommandError 1 when the tree has no such node."""
     assert isinstance(answer.view, SharesView)
+    parents = {node.budget: node.parent for node in answer.view.nodes}
+    parents |= {row.budget: row.parent for row in answer.view.rows}
     kept = {budget}
-    for row in answer.view.rows:
-        if row.parent in kept:
-            kept.add(row.budget)
-    if all(row.budget != budget for row in answer.view.rows):
+    for name, parent in parents.items():
+        if parent in kept:
+            kept.add(name)
+    if budget not in parents:
         raise CommandError(
             FAILED,
             f"there is no budget {budget} in the tree",
@@ -73,5 +85,7 @@ def _below(answer: Answer, budget: str) -> Answer:
         )
     view = msgspec.json.decode(answer.raw)
     view["rows"] = [row for row in view["rows"] if row["budget"] in kept]
-    shown = tuple(row for row in answer.view.rows if row.budget in kept)
-    return Answer(msgspec.json.encode(view), msgspec.structs.replace(answer.view, rows=shown))
+    view["nodes"] = [node for node in view.get("nodes", ()) if node["budget"] in kept]
+    rows = tuple(row for row in answer.view.rows if row.budget in kept)
+    nodes = tuple(node for node in answer.view.nodes if node.budget in kept)
+    return Answer(msgspec.json.encode(view), msgspec.structs.replace(answer.view, rows=rows, nodes=nodes))

@@ -4,14 +4,16 @@ A screen is a pure function of the view, the time and the terminal; it prints no
 devices are named in every screen that shows a host. What a screen leaves out is in `-o json`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, assert_never
 
 from fairlease.cli.table import Column, Style, facts, table
 from fairlease.cli.wording import ago, count, gpu_hours, length, share, until
+from fairlease.core.words import about
 from fairlease_schemas.explain import (
     AsOf,
     AttemptView,
+    BudgetNode,
     CommandAnswer,
     DrainView,
     FeedEvent,
@@ -27,17 +29,26 @@ from fairlease_schemas.explain import (
     SharesView,
     Trouble,
     Why,
+    WhyReason,
 )
+from fairlease_schemas.units import MINUTE_MS, SECOND_MS
 
+NO_BUDGETS: Final = "no budgets yet, `fairlease budget set NAME --weight 1` makes one; "
 _JOB: Final = Column("JOB")
 _STATE: Final = Column("STATE")
 
 
-def screen(view: Reply, now_ms: int, style: Style, *, is_quiet: bool = False, lang: str = "en") -> str:
-    """The view as text, ending in a line end; with `is_quiet` without titles and the line about the log."""
+def screen(
+    view: Reply, now_ms: int, style: Style, *, is_quiet: bool = False, lang: str = "en", is_past: bool = False
+) -> str:
+    """The view as text, ending in a line end; with `is_quiet` without titles and the line about the log.
+
+    Lengths are told from now, but of a view that `is_past` from its own log time, and so is all that gives reasons,
+    because its sentences do.
+    """
     match view:
         case QueueView():
-            return _queue(view, now_ms, style, is_quiet=is_quiet)
+            return _queue(view, now_ms, style, is_quiet=is_quiet, is_past=is_past)
         case Why():
             return _why(view, now_ms, style, lang)
         case RankView():
@@ -91,12 +102,18 @@ def names(view: Reply) -> tuple[str, ...]:
             assert_never(view)
 
 
-def _foot(as_of: AsOf, *, is_quiet: bool, lead: str = "") -> str:
-    """The last line of a screen: what the rows count, and the log position they were read at."""
-    return "" if is_quiet else f"\n{lead}as of log position {as_of.epoch}-{as_of.position}\n"
+def _foot(as_of: AsOf, *, is_quiet: bool, lead: str = "", now_ms: int | None = None) -> str:
+    """The last line of a screen: what the rows count, and the log position they were read at.
+
+    With `now_ms` it says too when that was, if it is a while ago: the screen's lengths count from there.
+    """
+    is_old = now_ms is not None and now_ms - as_of.log_time_ms >= MINUTE_MS
+    when = f", {ago(as_of.log_time_ms, now_ms or 0)}" if is_old else ""
+    return "" if is_quiet else f"\n{lead}as of log position {as_of.epoch}-{as_of.position}{when}\n"
 
 
-def _queue(view: QueueView, now_ms: int, style: Style, *, is_quiet: bool) -> str:
+def _queue(view: QueueView, now_ms: int, style: Style, *, is_quiet: bool, is_past: bool) -> str:
+    clock_ms = view.as_of.log_time_ms if is_past else now_ms
     has_starts = any(row.start_by_ms is not None for row in view.rows)
     columns = (
         _JOB,
@@ -111,12 +128,13 @@ def _queue(view: QueueView, now_ms: int, style: Style, *, is_quiet: bool) -> str
         *((Column("START BY", is_number=True),) if has_starts else ()),
         Column("REASON", is_flexible=True),
     )
-    rows = (_queue_row(row, now_ms, has_starts=has_starts) for row in view.rows)
+    rows = (_queue_row(row, clock_ms, has_starts=has_starts) for row in view.rows)
     hidden = view.running + view.waiting + view.parked - len(view.rows)
     rest = f", {hidden} not shown" if hidden > 0 else ""
     parked = f", {view.parked} not competing" if view.parked else ""
     lead = f"{view.running} running, {view.waiting} waiting{parked}{rest}; "
-    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
+    foot = _foot(view.as_of, is_quiet=is_quiet, lead=lead, now_ms=now_ms if is_past else None)
+    return table(columns, rows, style, has_titles=not is_quiet) + foot
 
 
 def _queue_row(row: QueueRow, now_ms: int, *, has_starts: bool) -> tuple[str, ...]:
@@ -145,8 +163,8 @@ def _rank(view: RankView, style: Style, *, is_quiet: bool) -> str:
         Column("POOL"),
         Column("PARTITION"),
         Column("GPUS", is_number=True),
-        Column("WINDOW", is_number=True),
-        Column("STANDING, LEAF FIRST", is_flexible=True),
+        Column("WINDOW", is_number=True, is_wide=True),
+        Column("STANDING", is_flexible=True),
         Column("LICENCE", is_wide=True),
         Column("REASON", is_flexible=True),
     )
@@ -168,16 +186,18 @@ def _rank(view: RankView, style: Style, *, is_quiet: bool) -> str:
 
 
 def _plan(view: PlanView, now_ms: int, style: Style, lang: str) -> str:
+    clock_ms = view.as_of.log_time_ms
     head = facts(
         (
             ("when", view.when),
             ("pool", view.pool),
-            ("starts", f"{until(view.start_by_ms, now_ms)} at the latest" if view.start_by_ms is not None else ""),
+            ("starts", f"{until(view.start_by_ms, clock_ms)} at the latest" if view.start_by_ms is not None else ""),
             ("hosts", ", ".join(view.hosts)),
             ("costs others", f"{gpu_hours(view.lost_gpu_ms)} GPU-h of lost work" if view.evictions else ""),
             ("reason", view.code),
             ("in words", view.text.zh if lang == "zh" else view.text.en),
-        )
+        ),
+        style.width,
     )
     parts = [head]
     if view.evictions:
@@ -188,26 +208,28 @@ def _plan(view: PlanView, now_ms: int, style: Style, lang: str) -> str:
         limit = f" (limit {problem.limit})" if problem.limit else ""
         parts.append(f"{problem.field}: rule {problem.rule}: {problem.value}{limit}: {problem.way_out}\n")
     parts += [f"advice: {item.field}: {item.text}\n" for item in view.advice]
-    return "".join(parts) + _foot(view.as_of, is_quiet=False)
+    return "".join(parts) + _foot(view.as_of, is_quiet=False, now_ms=now_ms)
 
 
 def _why(view: Why, now_ms: int, style: Style, lang: str) -> str:
     sentence = view.text.zh if lang == "zh" else view.text.en
+    clock_ms = view.as_of.log_time_ms
     head = facts(
         (
             ("job", view.job),
             ("state", view.state),
             ("rank", "" if view.rank is None else str(view.rank)),
-            ("starts", f"{until(view.start_by_ms, now_ms)} at the latest" if view.start_by_ms is not None else ""),
+            ("starts", f"{until(view.start_by_ms, clock_ms)} at the latest" if view.start_by_ms is not None else ""),
             ("why", sentence),
-        )
+        ),
+        style.width,
     )
-    reasons = "".join(_reason_line(reason.code, reason.since_ms, reason.until_ms, now_ms) for reason in view.reasons)
+    reasons = "".join(_reason_line(reason, clock_ms) for reason in view.reasons)
     columns = (Column("REASON"), Column("EVIDENCE", is_flexible=True), Column("RECORDED AT", is_wide=True))
     evidence = [
         (
             reason.code,
-            ", ".join(f"{key} {value}" for key, value in _numbers(reason.evidence)),
+            ", ".join(_evidence(reason, clock_ms)),
             _places(reason.positions),
         )
         for reason in view.reasons
@@ -216,17 +238,27 @@ def _why(view: Why, now_ms: int, style: Style, lang: str) -> str:
     if view.reasons:
         parts += ["\n", reasons, "\n", table(columns, evidence, style)]
     changes = [
-        (", ".join(f"{key} {value}" for key, value in sorted(item.change.items())), until(item.start_by_ms, now_ms))
+        (", ".join(f"{key} {value}" for key, value in sorted(item.change.items())), until(item.start_by_ms, clock_ms))
         for item in view.counterfactuals
     ]
     if changes:
         parts += ["\n", table((Column("WITH"), Column("IT WOULD START")), changes, style)]
-    return "".join(parts) + _foot(view.as_of, is_quiet=False)
+    return "".join(parts) + _foot(view.as_of, is_quiet=False, now_ms=now_ms)
 
 
-def _reason_line(code: str, since_ms: int, until_ms: int | None, now_ms: int) -> str:
-    ends = f", ends {until(until_ms, now_ms)}" if until_ms is not None else ""
-    return f"{code} since {ago(since_ms, now_ms)}{ends}\n"
+def _reason_line(reason: WhyReason, clock_ms: int) -> str:
+    since = f"since {ago(reason.since_ms, clock_ms)}" if clock_ms - reason.since_ms >= SECOND_MS else "since now"
+    ends = f", ends {until(reason.until_ms, clock_ms)}" if reason.until_ms is not None else ""
+    return f"{reason.code} {since}{ends}\n"
+
+
+def _evidence(reason: WhyReason, clock_ms: int) -> Iterator[str]:
+    """The evidence, its length as the sentence tells it: what is left of it."""
+    for key, value in reason.evidence.items():
+        if key == "for_ms" and reason.until_ms is not None:
+            yield f"for {about(reason.until_ms - clock_ms)}"
+        else:
+            yield from (f"{name} {text}" for name, text in _numbers({key: value}))
 
 
 def _places(positions: tuple[int, ...]) -> str:
@@ -234,15 +266,16 @@ def _places(positions: tuple[int, ...]) -> str:
 
 
 def _shares(view: SharesView, style: Style, *, is_quiet: bool) -> str:
+    """The tree; entitled, used and promised in GPU-hours."""
     columns = (
-        Column("BUDGET"),
+        Column("BUDGET", is_flexible=True),
         Column("POOL"),
-        Column("WEIGHT", is_number=True),
-        Column("ENTITLED GPU-H", is_number=True),
-        Column("USED GPU-H", is_number=True),
-        Column("PROMISED GPU-H", is_number=True),
+        Column("WEIGHT", is_number=True, is_wide=True),
+        Column("ENTITLED", is_number=True),
+        Column("USED", is_number=True),
+        Column("PROMISED", is_number=True),
         Column("STANDING", is_number=True),
-        Column("GPUS HELD", is_number=True),
+        Column("GPUS", is_number=True),
         Column("WAITING", is_number=True),
     )
     rows = (
@@ -259,7 +292,7 @@ def _shares(view: SharesView, style: Style, *, is_quiet: bool) -> str:
         )
         for row in view.rows
     )
-    lead = "" if view.rows else "no budgets yet, `fairlease budget set NAME --weight 1` makes one; "
+    lead = "in GPU-hours, " if view.rows else "no hosts yet; " if view.nodes else NO_BUDGETS
     return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
 
 
@@ -309,12 +342,51 @@ def _hosts(view: HostsView, style: Style, *, is_quiet: bool) -> str:
     return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
 
 
+def settings(nodes: Sequence[BudgetNode], style: Style, *, is_quiet: bool = False) -> str:
+    """How budgets are set: the order of their jobs, their caps, and who may what there."""
+    columns = (
+        Column("BUDGET"),
+        Column("PARENT"),
+        Column("WEIGHT", is_number=True),
+        Column("ORDER"),
+        Column("WINDOW CAP", is_number=True),
+        Column("CAP", is_number=True),
+        Column("LEADS", is_flexible=True),
+        Column("MEMBERS", is_flexible=True),
+    )
+    rows = (
+        (
+            node.budget,
+            node.parent or "-",
+            str(node.weight),
+            node.order,
+            share(node.max_protected_permille or None),
+            share(node.burst_permille or None),
+            *_people(node),
+        )
+        for node in nodes
+    )
+    note = "" if is_quiet else "caps in shares of the entitled GPUs: those in windows, and all while others wait\n"
+    return table(columns, rows, style, has_titles=not is_quiet) + note
+
+
+def _people(node: BudgetNode) -> tuple[str, str]:
+    if node.is_everybodys:
+        return "everybody", "everybody"
+    more = (f"{node.more_accounts} more",) if node.more_accounts else ()
+    return ", ".join(node.leads) or "as above", ", ".join((*node.members, *more)) or "as above"
+
+
 def _job(view: JobView, now_ms: int, style: Style) -> str:
+    cause = view.attempts[-1].detail if view.attempts else ""
     head = facts(
         (
             ("job", view.job),
             ("state", view.state),
+            ("held by", view.held_by),
+            ("waited for", f"{view.cancelled_for}, which did not end well" if view.cancelled_for else ""),
             ("end", view.end),
+            ("cause", cause),
             ("exit code", "" if view.exit_code is None else str(view.exit_code)),
             ("account", view.account),
             ("budget", view.budget),
@@ -324,9 +396,12 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
             ("window", length(view.min_runtime_ms) if view.min_runtime_ms else "none (idle work)"),
             ("timeout", length(view.timeout_ms)),
             ("lane", view.lane),
+            ("array", f"index {view.array_index}, of {view.array_count} jobs" if view.array_index is not None else ""),
             ("contract", view.digest),
-        )
+        ),
+        style.width,
     )
+    has_left = any(attempt.stop_for or attempt.drained_from for attempt in view.attempts)
     columns = (
         Column("ATTEMPT", is_number=True),
         Column("POOL"),
@@ -334,16 +409,19 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
         Column("GRANTED", is_number=True),
         Column("RAN", is_number=True),
         Column("END"),
+        *((Column("LEFT FOR"),) if has_left else ()),
         Column("CODE", is_number=True),
         Column("TOKEN", is_wide=True),
+        Column("DETAIL", is_wide=True),
         Column("HOSTS", is_flexible=True),
     )
-    attempts = [_attempt_row(attempt, now_ms) for attempt in view.attempts]
+    attempts = [_attempt_row(attempt, now_ms, has_left=has_left) for attempt in view.attempts]
     body = "\n" + table(columns, attempts, style) if attempts else ""
     return head + body + _foot(view.as_of, is_quiet=False)
 
 
-def _attempt_row(attempt: AttemptView, now_ms: int) -> tuple[str, ...]:
+def _attempt_row(attempt: AttemptView, now_ms: int, *, has_left: bool) -> tuple[str, ...]:
+    left_for = f"the drain of {attempt.drained_from}" if attempt.drained_from else attempt.stop_for
     ran = ""
     if attempt.started_ms is not None:
         ran = length(max((attempt.ended_ms or now_ms) - attempt.started_ms, 0))
@@ -354,8 +432,10 @@ def _attempt_row(attempt: AttemptView, now_ms: int) -> tuple[str, ...]:
         ago(attempt.granted_ms, now_ms),
         ran,
         attempt.end,
+        *((left_for,) if has_left else ()),
         "" if attempt.exit_code is None else str(attempt.exit_code),
         attempt.token,
+        attempt.detail,
         ", ".join(attempt.hosts),
     )
 

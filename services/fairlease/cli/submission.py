@@ -19,7 +19,7 @@ from fairlease_schemas.units import format_length, format_memory
 if TYPE_CHECKING:
     from fairlease.cli.document import Document
     from fairlease_schemas.contract import Contract
-    from fairlease_schemas.job import Problem
+    from fairlease_schemas.job import Advice, Problem
 
 _OPTIONS: Final = {
     "job_name": ("metadata.name", "--name"),
@@ -62,6 +62,9 @@ _PAIRS: Final = {
 """Argument of KEY=VALUE pairs to the mapping that they are put into."""
 
 
+_UNGIVEN: Final = ("image", "secrets", "source")
+
+
 class Submission(NamedTuple):
     """A contract that holds: the plain data that is sent, the model it was checked with, and its request id."""
 
@@ -97,6 +100,20 @@ def read_submission(args: argparse.Namespace) -> Submission:
         data = copy.copy(source.document.data)
     given = _lay_over(data, args)
     return Submission(*_checked(data, source, given), request_id)
+
+
+def advice_on(contract: "Contract") -> "Advice | None":
+    """What no agent of this release can give, told before hosts are taken for a run that cannot start.
+
+    Only here: a cell decides by scheduling fields alone, and these are none.
+    """
+    from fairlease_schemas.job import Advice
+
+    asked = [name for name in _UNGIVEN if getattr(contract.spec, name)]
+    if not asked:
+        return None
+    text = f"no agent of this release gives {' and '.join(asked)}: the job would be granted its hosts and fail to start"
+    return Advice(field=f"spec.{asked[0]}", rule="1.13", text=text)
 
 
 def _request_id(text: str | None) -> str:

@@ -20,9 +20,9 @@ from fairlease.cli.exits import (
     CommandError,
     exit_code,
 )
-from fairlease.cli.output import Output, output_of, print_data, print_text, say, tell
+from fairlease.cli.output import Output, output_of, print_data, print_text, say, say_advice, tell
 from fairlease.cli.parser import account_of
-from fairlease.cli.submission import Submission, read_submission, written_out
+from fairlease.cli.submission import Submission, advice_on, read_submission, written_out
 from fairlease.cli.table import printable
 from fairlease_schemas.explain import CommandAnswer, JobView
 from fairlease_schemas.ids import job_id
@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     output = output_of(args)
     account, budget = account_of(args), submission.contract.spec.budget
     job = job_id(account, budget, submission.request_id)
+    say_advice(output, advice_on(submission.contract))
     if args.dry_run:
         return _shown(submission, job, output)
     jobs, array = [job], submission.contract.spec.array
@@ -179,8 +180,7 @@ def _again(error: CommandError, passage: _Passage) -> CommandError:
 
 def _say_answer(answer: CommandAnswer, output: Output, passage: _Passage) -> None:
     for advice in answer.advice:
-        text = f"advice: {printable(advice.field)}: {printable(advice.text)} (rule {printable(advice.rule)})"
-        say(output, text, {"kind": "Advice", "field": advice.field, "rule": advice.rule, "text": advice.text})
+        say_advice(output, advice)
     if answer.outcome == "repeated":
         text = f"{passage.job} was submitted before with this request id; it is {answer.state}"
         say(output, text, {"kind": "Repeated", **passage.facts(), "state": answer.state})
@@ -206,7 +206,9 @@ def _ended(raw: bytes, view: JobView, output: Output) -> int:
     """Tell how the job ended, print its view where data is wanted; the exit code."""
     code = exit_code(view.state, view.end, view.exit_code)
     words = _ENDS.get(code, "" if view.state == "succeeded" else f"exit code {code}")
-    text = f"{view.job} {view.state}" + (f": {words}" if words and words != view.state else "")
+    detail = view.attempts[-1].detail if view.attempts and code != OK else ""
+    told = [word for word in (words, printable(detail)) if word and word != view.state.replace("-", " ")]
+    text = ": ".join((f"{view.job} {view.state}", *told))
     tell(output, text, {"kind": "JobState", "job": view.job, "state": view.state, "end": view.end, "exit_code": code})
     if output.is_data:
         print_data(output.form, raw, (view.job,))

@@ -5,12 +5,17 @@ cells, so that Chinese text lines up too. Whatever a cell holds was typed by som
 characters in it are shown as a replacement character and never reach the terminal.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 _GAP: Final = "  "
 _LEAST_WIDTH: Final = 8
+_WIDE: Final = "\u2e80-\u9fff\uac00-\ud7ff\uff00-\uffef"
+_STOPS: Final = "\uff0c\uff1b\uff1a\u3002\uff09\u3001"
+_PIECES: Final = re.compile(rf"\s+|[{_WIDE}][{_STOPS}]*|[^\s{_WIDE}]+[{_STOPS}]*")
+"""What a line may end behind: a word, a space, a wide letter; each with the stops that follow it."""
 _COLORS: Final = {
     "running": "32",
     "succeeded": "32",
@@ -63,11 +68,31 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], style: Style
     )
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values, a pair a line, the values aligned; pairs without a value are left out."""
+def facts(pairs: Iterable[tuple[str, str]], limit: int = 0) -> str:
+    """Names and values, a pair a line, the values aligned; pairs without a value are left out.
+
+    With a `limit` in cells long values go on in further lines, below where they began.
+    """
     kept = [(name, printable(value)) for name, value in pairs if value]
     width = max((cell_width(name) for name, _ in kept), default=0)
-    return "".join(f"{_padded(name, width)}{_GAP}{value}\n" for name, value in kept)
+    room = limit - width - len(_GAP)
+    lines = []
+    for name, value in kept:
+        first, *more = wrapped(value, room) if room >= _LEAST_WIDTH else [value]
+        lines.append(f"{_padded(name, width)}{_GAP}{first}\n")
+        lines += [f"{' ' * width}{_GAP}{line}\n" for line in more]
+    return "".join(lines)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most so many cells, broken at spaces and between wide letters; a longer word stays whole."""
+    lines = [""]
+    for piece in _PIECES.findall(text):
+        if lines[-1] and cell_width(lines[-1] + piece.rstrip()) > width:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+        lines[-1] += piece if lines[-1] or not piece.isspace() else ""
+    return lines
 
 
 def printable(text: str) -> str:

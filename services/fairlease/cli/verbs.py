@@ -68,7 +68,7 @@ def build() -> Parser:
 def _leaf(verbs: "_Verbs[Parser]", word: str, module: str, parents: list[Parser], *, about: str) -> Parser:
     """One command, carried out by `module`."""
     leaf = verbs.add_parser(word, help=about, description=about[0].upper() + about[1:] + ".", parents=parents)
-    leaf.set_defaults(module=module)
+    leaf.set_defaults(module=module, leaf=leaf)
     return leaf
 
 
@@ -241,8 +241,10 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     back.set_defaults(wish="return-host")
     back.add_argument("host", type=name, metavar="HOST")
     budgets = _branch(verbs, "budget", "the budget tree: show, set, member")
-    show = _leaf(budgets, "show", _QUESTIONS, parents, about="one budget and what is below it, or all")
-    show.set_defaults(question="shares")
+    show = _leaf(
+        budgets, "show", _QUESTIONS, parents, about="how a budget and those below it are set, and their shares"
+    )
+    show.set_defaults(question="shares", has_settings=True)
     show.add_argument("budget", nargs="?", type=name, metavar="NAME")
     change = _leaf(budgets, "set", _WISHES, asking, about="make, move or re-weight a budget")
     change.set_defaults(wish="change-budget")

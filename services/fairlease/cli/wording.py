@@ -6,6 +6,7 @@ rounding is to the nearest with halves up, in integers, so that a golden text is
 
 from typing import Final
 
+from fairlease.core.words import about
 from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_length
 
 _STEPS: Final = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "m"), (SECOND_MS, "s"))
@@ -15,18 +16,18 @@ def ago(at_ms: int, now_ms: int) -> str:
     """How far back an instant is, in its largest unit: `2m ago`, `just now`; empty for 0."""
     if not at_ms:
         return ""
-    return f"{_about(now_ms - at_ms)} ago" if now_ms - at_ms >= SECOND_MS else "just now"
+    return f"{_passed(now_ms - at_ms)} ago" if now_ms - at_ms >= SECOND_MS else "just now"
 
 
 def until(at_ms: int | None, now_ms: int) -> str:
-    """How far ahead an instant is: `in 2m`, `now`; empty when there is none."""
+    """How far ahead an instant is, never told too short: `in 2m`, `now`; empty when there is none."""
     if at_ms is None:
         return ""
-    return f"in {_about(at_ms - now_ms)}" if at_ms - now_ms >= SECOND_MS else "now"
+    return f"in {about(at_ms - now_ms)}" if at_ms - now_ms >= SECOND_MS else "now"
 
 
-def _about(length_ms: int) -> str:
-    """A length in its largest unit; with minutes for hours below ten, hours for days below ten."""
+def _passed(length_ms: int) -> str:
+    """A length that is over, in its largest unit; with minutes for hours below ten, hours for days below ten."""
     for index, (unit_ms, unit) in enumerate(_STEPS):
         amount, rest_ms = divmod(length_ms, unit_ms)
         if not amount:

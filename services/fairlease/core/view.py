@@ -17,7 +17,7 @@ from fairlease.core.fairshare.standing import permille, standings
 from fairlease.core.host import DRAIN, Host
 from fairlease.core.job import Attempt, Job, Phase
 from fairlease.core.line import class_key
-from fairlease.core.membership import LEAD, MEMBER
+from fairlease.core.membership import LEAD, MEMBER, is_everybodys
 from fairlease.core.outlook import Outlooks
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence, PoolRank
@@ -279,6 +279,7 @@ def _budget_node(world: World, name: BudgetId, node: Node) -> BudgetNode:
         leads=tuple(leads[:MAX_ACCOUNTS]),
         members=tuple(members[:MAX_ACCOUNTS]),
         more_accounts=max(0, len(leads) - MAX_ACCOUNTS) + max(0, len(members) - MAX_ACCOUNTS),
+        is_everybodys=is_everybodys(world.members, world.tree.path(name)),
     )
 
 

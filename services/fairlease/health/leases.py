@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 import nats.errors
@@ -57,6 +58,7 @@ class Leases:
         self._timers = Timers(shell.client, shell.subjects, shell.clock)
         self._heard_s: dict[HostId, float] = {}
         self._asked: dict[HostId, _Asked] = {}
+        self._wanted: dict[HostId, None] = {}
         self._is_back = asyncio.Event()
 
     async def listen(self) -> None:
@@ -102,7 +104,9 @@ class Leases:
         due = {host: asked for host, what in states.items() if (asked := self._due(host, what, now_s)) is not None}
         if due:
             await self._timers.arm(self._name, self._timers.now_ms())
-            self._asked.update(due)
+            chosen = dict(islice(due.items(), MOST_READ))
+            self._asked.update(chosen)
+            self._wanted.update(dict.fromkeys(chosen))
         for host in self._asked.keys() - states.keys():
             del self._asked[host]
 
@@ -147,10 +151,14 @@ class Leases:
         )
 
     def _in_question(self) -> list[HostId]:
-        """Those of which there may be something to decide; then those held, for whose return may be missed."""
-        hosts = self._shell.world.fleet.hosts.values()
-        names = dict.fromkeys([name for name, _ in self._states()] + [host.id for host in hosts if _is_held(host)])
-        return list(names)[:MOST_READ]
+        """Those the timer was armed for, others of which there may be something to decide, and those held.
+
+        These last because their return may have been missed.
+        """
+        hosts, wanted = self._shell.world.fleet.hosts, self._wanted
+        self._wanted = {}
+        others = [name for name, _ in self._states()] + [host.id for host in hosts.values() if _is_held(host)]
+        return list(islice((name for name in dict.fromkeys([*wanted, *others]) if name in hosts), MOST_READ))
 
     async def _renewed_ms(self, host: HostId) -> int:
         """The bus's timestamp of the host's last renewal, by the stream's leader; 0 when there never was one."""

@@ -1,0 +1,62 @@
+"""A maintenance bot: empties every host of a cell in turn, does its work there, and gives it back.
+
+    python examples/service_hosts.py [HOST ...] [--work "command {host}"]
+
+It speaks through the command line alone, as any bot could: `host drain` says by when the host will be
+empty, `hosts -o json` whether it is, `host return` gives it back. No person is asked, and no window of
+a running job is broken, because no deadline is given.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from typing import Any
+
+LOOK_S = 0.5
+
+
+def fairlease(*words: str) -> dict[str, Any]:
+    """The answer of one command as JSON; the command's own error ends the bot."""
+    command = [sys.executable, "-m", "fairlease", *words, "-o", "json"]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE)  # noqa: S603 - our own command line
+    if done.returncode:
+        raise SystemExit(f"service_hosts: fairlease {' '.join(words)} ended with {done.returncode}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def drain_of(host: str) -> dict[str, Any] | None:
+    """The host's drain as the cell tells it."""
+    rows = fairlease("hosts")["rows"]
+    return next((row.get("drain") for row in rows if row["host"] == host), None)
+
+
+def service(host: str, work: str) -> None:
+    """Drain, work, return; says how long it took and what was promised."""
+    answer = fairlease("host", "drain", host, "--reason", "service")
+    promised_s = (answer["drain"]["empty_ms"] - answer["as_of"]["log_time_ms"]) / 1_000
+    began_s = time.monotonic()
+    while (drain := drain_of(host)) is not None and drain["state"] != "drained":
+        time.sleep(LOOK_S)
+    print(f"{host}: empty after {time.monotonic() - began_s:.1f} s, promised within {promised_s:.1f} s", flush=True)
+    if work:
+        subprocess.run(shlex.split(work.format(host=host)), check=True)  # noqa: S603 - what the operator wrote
+    fairlease("host", "return", host)
+    print(f"{host}: returned", flush=True)
+
+
+def main() -> None:
+    """One host after another."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("hosts", nargs="*", metavar="HOST", help="these hosts (all of the cell)")
+    parser.add_argument("--work", default="", help="a command to run for each empty host, {host} is its name")
+    args = parser.parse_args()
+    for host in args.hosts or [row["host"] for row in fairlease("hosts")["rows"]]:
+        service(host, args.work)
+
+
+if __name__ == "__main__":
+    main()
