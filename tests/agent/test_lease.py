@@ -20,6 +20,7 @@ from fairlease_schemas.reports import RunGone, RunStarted
 from tests.agent.bench import Bench, marked, python, shell, until
 from tests.agent.test_runs import late_shim, left, prepared
 from tests.agent.test_service import HOST, WAITS, Cell
+from tests.services.bench import Proxy
 
 LEASE_MS, GRACE_MS, MARGIN_MS = 1_500, 300, 1_000
 RAN_OUT = (End.FAULT, "its host's lease ran out")
@@ -127,6 +128,24 @@ async def test_without_a_bus_all_is_stopped_and_with_it_only_new_work_begins(cel
     assert (await cell.reported(RunGone, later.attempt)).exit_code == 4
     assert (cell.directory(part).path / "starts").read_text() == "up\n"
     assert [type(r).__name__ for r in await cell.reports()].count("RunGone") == 2
+
+
+async def test_an_agent_that_the_bus_hears_and_that_hears_nothing_stops_its_runs(cell: Cell) -> None:
+    """Its renewals are stored, and it does not know that; so it must think of the worst."""
+    # rule: 7.6
+    async with Proxy(cell.servers[0].url) as proxy:
+        cell.url = proxy.url
+        cell.start()
+        part = await running(cell, "a")
+        proxy.is_deaf = True
+        assert await fenced(cell, part) <= GRACE_MS + MARGIN_MS
+        gone = await cell.reported(RunGone, part.attempt)
+        assert (gone.end, gone.detail) == RAN_OUT
+        proxy.is_deaf = False
+        proxy.cut()
+        later = await cell.part("b", "exit 4")
+        await cell.order(part, later)
+        assert (await cell.reported(RunGone, later.attempt)).exit_code == 4
 
 
 async def test_an_agent_that_stood_still_for_longer_than_the_lease_finds_its_runs_stopped_and_says_so(

@@ -41,6 +41,8 @@ class Cell:
         self.agents: list[subprocess.Popen[bytes]] = []
         self.position = 0
         self.lease_ms = 60_000
+        self.url = ""
+        """Where the agent finds the bus, if not at its own address."""
         self.client: Connection
 
     async def connect(self) -> None:
@@ -49,7 +51,7 @@ class Cell:
 
     # the agent -----------------------------------------------------------------------------------
     def start(self) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "FAIRLEASE_HOME": str(self.state), "FAIRLEASE_URL": self.servers[0].url}
+        env = {**os.environ, "FAIRLEASE_HOME": str(self.state), "FAIRLEASE_URL": self.url or self.servers[0].url}
         with (self.state / "agent.log").open("ab") as out:
             agent = subprocess.Popen(
                 [sys.executable, "-c", "import sys; from fairlease.agent.main import main; sys.exit(main('1x8'))"],

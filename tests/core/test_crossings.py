@@ -5,11 +5,13 @@ import pytest
 from fairlease.core.deciders import RULES
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.world import World
-from fairlease_schemas.commands import CancelJob, HoldJob, ReleaseJob
-from fairlease_schemas.cycle import PromiseMade
+from fairlease_schemas.commands import CancelJob, CordonHost, HoldJob, ReleaseJob, ReturnHost
+from fairlease_schemas.cycle import PromiseMade, ReservationEnded
+from fairlease_schemas.host import Inventory
 from fairlease_schemas.job import Constraints, End
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Reason, ReasonBegan
+from fairlease_schemas.reports import HostUp
 from tests.core.bench import GRACE, LONG, MARGIN, cell, hosts_of, idle, left, promises, saved, victims, whole
 from tests.core.test_place_needs import kinds
 from tests.dsl.cell import DAY, HOUR, MINUTE, SECOND, T0, Cell
@@ -115,6 +117,63 @@ def test_a_filler_granted_a_moment_late_does_not_break_a_promise() -> None:
             if here.now_ms >= job.live.ending_ms + job.live.grace_ms:
                 left(here, job.id)
     assert (here.world.promise_book.broken, here.world.promise_book.kept) == (0, 1)
+
+
+def test_one_of_the_same_class_with_a_later_promise_does_not_keep_another_from_its_reservation() -> None:
+    # rule: 5.6 6.3
+    here = cell(2, promise_permille=1000, patience_ms=0)
+    scrap = idle(here, "scrap")
+    long = whole(here, "long", min_runtime_ms=2 * HOUR)
+    here.say(CordonHost(host=hosts_of(here, scrap)[0]), "lead")
+    here.at(MINUTE)
+    first = whole(here, "first", "b", min_runtime_ms=15 * MINUTE)
+    second = whole(here, "second", "b", min_runtime_ms=15 * MINUTE)
+    assert list(promises(here)) == [first]
+    here.say(HoldJob(job=first), settle=False)
+    here.say(ReturnHost(host=hosts_of(here, scrap)[0]), "lead", settle=False)
+    here.step("ranker")
+    here.step("placement")
+    here.say(ReleaseJob(job=first), settle=False)
+    here.settle()
+    assert victims(here) == [scrap]
+    left(here, scrap)
+    assert here.phase(second) == "granted"
+    here.at(5 * MINUTE)
+    assert not here.events(ReservationEnded)
+    assert here.phase(long) == "granted"
+
+
+def test_two_large_reservations_are_two_records() -> None:
+    # rule: 5.6
+    here = Cell()
+
+    def up(first: int, behind: int) -> None:
+        for number in range(first, behind):
+            devices = Inventory(
+                pool="p",
+                gpus=("g0",),
+                model="H",
+                memory_mib=1,
+                cpu_cores=1,
+                host_memory_mib=1,
+                block="",
+                is_simulated=True,
+            )
+            here.say(HostUp(incarnation="b", inventory=devices), f"{number:05d}".ljust(63, "x"), settle=False)
+
+    up(0, 2048)
+    here.budgets(a=1, b=1, c=1).policy(rank_period_ms=MINUTE, patience_ms=0)
+    here.submit("v1", hosts=2048, min_runtime_ms=0, **LONG)
+    up(2048, 2049)
+    here.submit("v2", min_runtime_ms=0, **LONG)
+    up(2049, 4096)
+    here.at(MINUTE)
+    for leaf in "bc":
+        here.submit(f"gang-{leaf}", leaf, hosts=2048, min_runtime_ms=HOUR, settle=False, **LONG)
+    here.settle()
+    here.at(3 * MINUTE)
+    assert len(victims(here)) == 2
+    assert max(map(len, here.records)) <= 256 * 1024
 
 
 # promises beside each other -------------------------------------------------------------------------

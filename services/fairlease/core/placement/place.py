@@ -112,6 +112,7 @@ class _PoolPlacement:
         self._planner = Planner(self._occupancy)
         self._verdicts = Verdicts(self._room, self._occupancy)
         self._picker = Picker(rank, *kept_first(world, rank.pool, now_ms))
+        self._owners = owners(world, rank.pool, now_ms)
         largest_host = max(self._room.size.values(), default=0)
         self._largest_host = largest_host
         self._caps = Caps(world, policy, rank, self._room, largest_host)
@@ -147,7 +148,12 @@ class _PoolPlacement:
             parts = self._room.find(shape, pick.job, needs_ms(self._policy, job, self._now_ms))
             if parts is None:
                 self._block(pick, shape)
-                self._picker.blocked()
+                self._owners.discard(pick.job)
+                # Another of its class for whom hosts are kept has them for itself.
+                if any(class_key(self._world.jobs[name]) == pick.of.key for name in self._owners):
+                    self._picker.skip()
+                else:
+                    self._picker.blocked()
                 continue
             size = grant_bytes(parts)
             is_full = placed.grants and placed.grant_bytes + size > MAX_GRANT_BYTES
@@ -195,6 +201,7 @@ class _PoolPlacement:
         is_counted = self._is_counted(job.id)
         number = len(job.attempts) + 1
         placed.taken.add(job.id)
+        self._owners.discard(job.id)
         placed.verdicts.pop(pick.of.key, None)
         self._room.take(parts, job.id, asked(job.request))
         if pick.licence is Licence.DEBUG:
@@ -321,21 +328,27 @@ def _same(evidence: Evidence) -> Evidence:
     return evidence
 
 
+def owners(world: World, pool: PoolId, now_ms: int) -> set[JobId]:
+    """The waiting jobs for whom hosts of the pool are kept."""
+    found = {n for n, r in world.reservations.items() if r.pool == pool and now_ms < r.expires_ms}
+    found |= {n for n, p in world.promises.items() if p.pool == pool}
+    return {name for name in found if world.jobs[name].phase is Phase.WAITING}
+
+
 def kept_first(world: World, pool: PoolId, now_ms: int) -> tuple[Members, Members]:
     """The members of a class, in their leaf's order and by submission; first those for whom hosts are kept.
 
     One of the same class that comes before them must not block them from what is theirs.
     """
-    owners = {n for n, r in world.reservations.items() if r.pool == pool and now_ms < r.expires_ms}
-    owners |= {n for n, p in world.promises.items() if p.pool == pool}
-    keys = {class_key(world.jobs[name]) for name in owners}
+    kept = owners(world, pool, now_ms)
+    keys = {class_key(world.jobs[name]) for name in kept}
 
     def ahead(key: str, listed: list[tuple[Any, JobId]]) -> list[tuple[Any, JobId]]:
         if key not in keys or not listed:
             return listed
         # At the place of the class's first member: among other classes nobody loses its place by it.
-        own = [(listed[0][0], name) for _, name in listed if name in owners]
-        return own + [member for member in listed if member[1] not in owners]
+        own = [(listed[0][0], name) for _, name in listed if name in kept]
+        return own + [member for member in listed if member[1] not in kept]
 
     return (
         lambda key: ahead(key, members_in_order(world, key, now_ms)),

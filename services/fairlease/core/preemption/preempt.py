@@ -61,6 +61,10 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     )
 
 
+MAX_HOST_BYTES = 160 * 1024
+"""What one record holds of hosts kept and promised (log.md L2); the next cycle goes on. One gang always is whole."""
+
+
 class _View:
     """One pool as this step sees it."""
 
@@ -87,6 +91,7 @@ class _Step:
         self._promises: dict[PoolId, int] = {}
         self._over: set[JobId] = set()
         self._evictions_left = MAX_VICTIMS
+        self._host_bytes = 0
         self._told: set[AttemptId] = set()
         self.events: list[Event] = []
 
@@ -163,6 +168,8 @@ class _Step:
             return
         if self._waits_for(claim, view, shape, permit, plan) or len(plan.victims) > self._evictions_left:
             return
+        if not self._names(plan.hosts):
+            return
         self._evict(view, plan.victims, job.id, claim.licence)
         for_ms = plan.kept_for_ms(self._policy)
         self.events.append(ReservationMade(job=job.id, pool=claim.pool, hosts=plan.hosts, for_ms=for_ms))
@@ -188,7 +195,7 @@ class _Step:
             return
         if present is not None and proof.start_ms > present.start_ms - max(1, self._policy.promise_gain_ms):
             return
-        if not self._has_room_for(claim.pool, view, proof.hosts, present):
+        if not self._has_room_for(claim.pool, view, proof.hosts, present) or not self._names(proof.hosts):
             return
         if present is not None:
             self.events.append(PromiseEnded(job=job.id, why=PromiseEnd.EARLIER))
@@ -254,6 +261,14 @@ class _Step:
     def _is_served(self, job: JobId) -> bool:
         kept = self._world.reservations.get(job)
         return kept is not None and not kept.is_part
+
+    def _names(self, hosts: tuple[str, ...]) -> bool:
+        """Whether the record can name these hosts too."""
+        size = sum(len(host) + 3 for host in hosts)
+        if self._host_bytes and self._host_bytes + size > MAX_HOST_BYTES:
+            return False
+        self._host_bytes += size
+        return True
 
     def _permit(self, claim: Claim) -> Permit:
         job = self._world.jobs[claim.job]
