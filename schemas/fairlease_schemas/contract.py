@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from pydantic import Field, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from fairlease_schemas import job, terms
+from fairlease_schemas import job, terms, told
 from fairlease_schemas.codec import digest
 from fairlease_schemas.credential import SECRET_NAMES, kind_of
-from fairlease_schemas.ids import JOB_PATTERN, REQUEST_ID_PATTERN
+from fairlease_schemas.ids import REQUEST_ID_PATTERN
 from fairlease_schemas.job import Problem, Request
 from fairlease_schemas.terms import CONTROL, Count, Flag, LengthMs, MemoryMib, Name, Plain, Strict
 from fairlease_schemas.units import HOUR_MS, SECOND_MS, format_length
@@ -117,9 +117,9 @@ class Spec(Strict):
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Spec":
-        told = next(chain(self._times_told(), self._lists_told(), self._env_told()), None)
-        if told is not None:
-            raise PydanticCustomError(_BETWEEN_FIELDS, "{way_out}", told._asdict())
+        found = next(chain(self._times_told(), self._lists_told(), self._env_told()), None)
+        if found is not None:
+            raise PydanticCustomError(_BETWEEN_FIELDS, "{way_out}", found._asdict())
         return self
 
     def _times_told(self) -> Iterator["_Told"]:
@@ -196,8 +196,8 @@ def read_contract(data: object) -> tuple[Contract | None, tuple[Problem, ...]]:
     except ValidationError as error:
         errors = [dict(e) for e in error.errors(include_url=False, include_context=True)]
         # A list whose items are wrong is also called too short: the items were told already.
-        told = [e for e in errors if not (e["type"] == "too_short" and e["input"])]
-        return None, tuple(_problem(e) for e in told[:20])
+        kept = [e for e in errors if not (e["type"] == "too_short" and e["input"])]
+        return None, tuple(_problem(e) for e in kept[:20])
 
 
 def body(contract: Contract) -> dict[str, Any]:
@@ -275,22 +275,16 @@ def _problem(error: dict[str, Any]) -> Problem:
     path = ".".join(str(part) for part in error["loc"])
     context = error.get("ctx", {})
     if error["type"] == _BETWEEN_FIELDS:
-        told = _Told(**context)
+        found = _Told(**context)
         return Problem(
-            field=f"{path}.{told.field}",
-            rule=_rule_of(told.field.split(".")),
-            value=told.value,
-            limit=told.limit,
-            way_out=told.way_out,
+            field=f"{path}.{found.field}",
+            rule=_rule_of(found.field.split(".")),
+            value=found.value,
+            limit=found.limit,
+            way_out=found.way_out,
         )
-    bounds = [f"{sign} {context[key]}" for key, sign in _BOUNDS.items() if key in context]
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        message = "unknown key: remove it, or look its name up in the contract reference"
-    elif error["type"] == "missing":
-        message = "required: write it"
-    elif error["type"] == "string_pattern_mismatch":
-        bounds, message = [], _PATTERNS_SAY.get(str(context.get("pattern")), message)
+    bounds = [f"{sign} {told.plain(context[key])}" for key, sign in _BOUNDS.items() if key in context]
+    message = told.way_out(error, Contract, _PATTERNS_SAY)
     secret = kind_of(str(error.get("input"))) or kind_of(path)
     return Problem(
         field=_harmless(path, 200) if not kind_of(path) else "spec",
@@ -310,8 +304,7 @@ _BOUNDS: Final = {"ge": ">=", "le": "<=", "min_length": "at least", "max_length"
 _PATTERNS_SAY: Final = {
     _IMAGE: "write an image as registry/name:tag, better with @sha256: and its digest",
     _REFERENCE: "write the name of a secret, for example secret:wandb-key",
-    terms.LABEL_PATTERN: "write 1 to 63 of a-z 0-9 . _ / - and begin and end with a letter or a digit",
-    JOB_PATTERN: "write a job's id: job- and 20 letters and digits",
+    _ENV_NAME: "write a name of A-Z a-z 0-9 _ that does not begin with a digit",
 }
 """What is told instead of a regular expression."""
 

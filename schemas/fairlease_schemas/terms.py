@@ -185,6 +185,8 @@ REPO_PATTERN: Final = (
     r"^(https://|ssh://([a-z_][a-z0-9_-]{0,31}@)?|[a-z_][a-z0-9_-]{0,31}@)"
     r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?[/:][A-Za-z0-9._~/+-]+$"
 )
+COMMIT_PATTERN: Final = r"^([0-9a-f]{40}|[0-9a-f]{64})$"
+BUNDLE_PATTERN: Final = r"^sha256:[0-9a-f]{64}$"
 Repo = Annotated[
     Plain,
     Field(pattern=REPO_PATTERN, max_length=512),
@@ -196,8 +198,8 @@ class Source(Strict):
     """The code that runs: a commit of a repository, or a bundle by its digest (1.13)."""
 
     repo: Repo | None = None
-    commit: Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")] | None = None
-    bundle: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
+    commit: Annotated[str, Field(pattern=COMMIT_PATTERN)] | None = None
+    bundle: Annotated[str, Field(pattern=BUNDLE_PATTERN)] | None = None
 
     @model_validator(mode="after")
     def _is_one(self) -> "Source":

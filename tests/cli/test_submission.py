@@ -99,18 +99,20 @@ PROBLEMS = [
     Case("another version", "fairlease/v1", "fairlease/v2", 1, 1, "apiVersion", "1.1-1.17", "fairlease/v1"),
     Case("another kind", "kind: Job", "kind: Pod", 2, 1, "kind", "1.1-1.17", "Job"),
     Case("no budget", "  budget: team-a\n", "", 5, 1, "spec.budget", "1.1", "required"),
-    Case("a budget that is no name", "team-a", "Team A", 6, 3, "spec.budget", "1.1", "pattern"),
-    Case("a budget with a path in it", "team-a", "../../etc", 6, 3, "spec.budget", "1.1", "pattern"),
-    Case("no hosts at all", "hosts: 2", "hosts: 0", 7, 3, "spec.hosts", "1.2", "greater than or equal to 1"),
-    Case("hosts below zero", "hosts: 2", "hosts: -1", 7, 3, "spec.hosts", "1.2", "greater"),
-    Case("more hosts than a cell has", "hosts: 2", "hosts: 16385", 7, 3, "spec.hosts", "1.2", "less"),
-    Case("half a host", "hosts: 2", "hosts: 1.5", 7, 3, "spec.hosts", "1.2", "integer"),
-    Case("hosts as text", "hosts: 2", 'hosts: "2"', 7, 3, "spec.hosts", "1.2", "integer"),
-    Case("hosts as truth", "hosts: 2", "hosts: true", 7, 3, "spec.hosts", "1.2", "integer"),
-    Case("hosts as nothing", "hosts: 2", "hosts:", 7, 3, "spec.hosts", "1.2", "integer"),
-    Case("hosts as a list", "hosts: 2", "hosts: [2]", 7, 3, "spec.hosts", "1.2", "integer"),
-    Case("a huge count", "hosts: 2", "hosts: 999999999999999999", 7, 3, "spec.hosts", "1.2", "less"),
-    Case("too many GPUs on a host", "gpus_per_host: 8", "gpus_per_host: 17", 8, 3, "spec.gpus_per_host", "1.2", "less"),
+    Case("a budget that is no name", "team-a", "Team A", 6, 3, "spec.budget", "1.1", "write 1 to 63 of"),
+    Case("a budget with a path in it", "team-a", "../../etc", 6, 3, "spec.budget", "1.1", "write 1 to 63 of"),
+    Case("no hosts at all", "hosts: 2", "hosts: 0", 7, 3, "spec.hosts", "1.2", "1 or more"),
+    Case("hosts below zero", "hosts: 2", "hosts: -1", 7, 3, "spec.hosts", "1.2", "1 or more"),
+    Case("more hosts than a cell has", "hosts: 2", "hosts: 16385", 7, 3, "spec.hosts", "1.2", "up to"),
+    Case("half a host", "hosts: 2", "hosts: 1.5", 7, 3, "spec.hosts", "1.2", "whole number"),
+    Case("hosts as text", "hosts: 2", 'hosts: "2"', 7, 3, "spec.hosts", "1.2", "whole number"),
+    Case("hosts as truth", "hosts: 2", "hosts: true", 7, 3, "spec.hosts", "1.2", "whole number"),
+    Case("hosts as nothing", "hosts: 2", "hosts:", 7, 3, "spec.hosts", "1.2", "whole number"),
+    Case("hosts as a list", "hosts: 2", "hosts: [2]", 7, 3, "spec.hosts", "1.2", "whole number"),
+    Case("a huge count", "hosts: 2", "hosts: 999999999999999999", 7, 3, "spec.hosts", "1.2", "up to"),
+    Case(
+        "too many GPUs on a host", "gpus_per_host: 8", "gpus_per_host: 17", 8, 3, "spec.gpus_per_host", "1.2", "up to"
+    ),
     Case("a length without a unit", "1h30m", "90", 9, 3, "spec.min_runtime", "1.4", "with its unit"),
     Case("a bare number in quotes", "1h30m", '"90"', 9, 3, "spec.min_runtime", "1.4", "a unit"),
     Case("sexagesimal", "1h30m", "1:30", 9, 3, "spec.min_runtime", "1.4", "not a length"),
@@ -123,18 +125,38 @@ PROBLEMS = [
     Case("a time-out of nothing", "8h", "0s", 10, 3, "spec.timeout", "1.5", "at least 1s"),
     Case("a grace in memory", "grace: 1m", "grace: 1Gi", 12, 5, "spec.checkpoint.grace", "1.7", "not a length"),
     Case("no command", "[python, train.py]", "[]", 13, 3, "spec.command", "1.13", "at least 1"),
-    Case("a command that is text", "[python, train.py]", "python train.py", 13, 3, "spec.command", "1.13", "tuple"),
-    Case("a number in a command", "[python, train.py]", "[python, 3]", 13, 21, "spec.command.1", "1.13", "string"),
-    Case("a variable that is a number", '"1"', "1", 15, 5, "spec.env.SEED", "1.13", "string"),
-    Case("a variable with a bad name", "SEED:", "1SEED:", 15, 5, "spec.env.1SEED.[key]", "1.13", "pattern"),
-    Case("metadata that is a list", "  name: train", "  - train", 3, 1, "metadata", "1.1-1.17", "dictionary"),
+    Case(
+        "a command that is text", "[python, train.py]", "python train.py", 13, 3, "spec.command", "1.13", "write a list"
+    ),
+    Case("a number in a command", "[python, train.py]", "[python, 3]", 13, 21, "spec.command.1", "1.13", "write text"),
+    Case("a variable that is a number", '"1"', "1", 15, 5, "spec.env.SEED", "1.13", "write text"),
+    Case(
+        "a variable with a bad name",
+        "SEED:",
+        "1SEED:",
+        15,
+        5,
+        "spec.env.1SEED.[key]",
+        "1.13",
+        "does not begin with a digit",
+    ),
+    Case("metadata that is a list", "  name: train", "  - train", 3, 1, "metadata", "1.1-1.17", "write a mapping"),
     Case(
         "an unknown key deep down", "grace: 1m", "grace: 1m\n    x: 1", 13, 5, "spec.checkpoint.x", "1.7", "unknown key"
     ),
     Case("an endless name", "name: train", "name: " + "x" * 200, 4, 3, "metadata.name", "1.1-1.17", "at most 128"),
     Case("a pool twice", "  hosts: 2", "  pools: [a, a]\n  hosts: 2", 7, 3, "spec.pools", "1.3", "stands there twice"),
-    Case("too many retries", "  hosts: 2", "  max_retries: 101\n  hosts: 2", 7, 3, "spec.max_retries", "1.8", "less"),
-    Case("a word for a truth", "  hosts: 2", "  resumable: no\n  hosts: 2", 7, 3, "spec.resumable", "1.6", "boolean"),
+    Case("too many retries", "  hosts: 2", "  max_retries: 101\n  hosts: 2", 7, 3, "spec.max_retries", "1.8", "up to"),
+    Case(
+        "a word for a truth",
+        "  hosts: 2",
+        "  resumable: no\n  hosts: 2",
+        7,
+        3,
+        "spec.resumable",
+        "1.6",
+        "true or false",
+    ),
     Case("an unknown lane", "  hosts: 2", "  lane: fast\n  hosts: 2", 7, 3, "spec.lane", "1.10", "debug"),
     Case("a name that is empty", "name: train", 'name: ""', 4, 3, "metadata.name", "1.1-1.17", "at least 1"),
 ]
@@ -242,7 +264,7 @@ def test_a_refused_file_reads_like_a_compiler_error(tmp_path: Path, capsys: pyte
     assert main(["submit", str(path)]) == CONTRACT
     assert capsys.readouterr().err == (
         f"fairlease: {path} is not a contract\n"
-        f"  {path}:7:3: spec.hosts '0' (rule 1.2, >= 1): Input should be greater than or equal to 1\n"
+        f"  {path}:7:3: spec.hosts '0' (rule 1.2, >= 1): write a whole number, 1 or more\n"
     )
 
 

@@ -130,8 +130,8 @@ def test_a_window_out_of_bounds_is_told_its_bounds() -> None:
         field="spec.min_runtime",
         rule="1.4",
         value="5m",
-        limit="15m to 4h for 1 GPUs",
-        way_out="0s makes it idle work: free, and preemptible at once",
+        limit="15m to 4h for 1 GPU",
+        way_out="choose 15m to 4h, or 0s for idle work: free, and preemptible at once",
     )
     cell().when(submitted("r1", min_runtime_ms=5 * MINUTE)).then(refusal("a", problem))
 
@@ -147,14 +147,14 @@ def test_a_window_out_of_bounds_is_told_its_bounds() -> None:
         pytest.param({"timeout_ms": HOUR}, [], id="the longest timeout"),
         pytest.param({"timeout_ms": HOUR + 1}, [("spec.timeout", "3.1")], id="a longer timeout"),
         pytest.param({"gpus_per_host": 8}, [], id="the most GPUs"),
-        pytest.param({"hosts": 2, "gpus_per_host": 8}, [("spec.gpus_per_host", "3.1")], id="more GPUs"),
+        pytest.param({"hosts": 2, "gpus_per_host": 8}, [("spec.hosts", "3.1")], id="more GPUs"),
         pytest.param({"is_resumable": False, "timeout_ms": 15 * MINUTE}, [], id="a timeout that is the window"),
         pytest.param(
             {"is_resumable": False, "timeout_ms": 16 * MINUTE}, [("spec.timeout", "3.1")], id="a window by its timeout"
         ),
         pytest.param(
             {"gpus_per_host": 8, "hosts": 2, "min_runtime_ms": HOUR, "timeout_ms": 2 * HOUR},
-            [("spec.gpus_per_host", "3.1"), ("spec.min_runtime", "3.1"), ("spec.timeout", "3.1")],
+            [("spec.hosts", "3.1"), ("spec.min_runtime", "3.1"), ("spec.timeout", "3.1")],
             id="all that is wrong is told at once",
         ),
     ],
@@ -162,6 +162,21 @@ def test_a_window_out_of_bounds_is_told_its_bounds() -> None:
 def test_the_debug_lane_takes_small_short_work(fields: dict[str, object], found: list[tuple[str, str]]) -> None:
     small = {"lane": "debug", "min_runtime_ms": 10 * MINUTE, "timeout_ms": 30 * MINUTE}
     assert problems_of(cell(), **(small | fields)) == found
+
+
+def test_a_gang_in_the_debug_lane_is_told_the_lanes_limit_for_its_whole_hosts() -> None:
+    # rule: 3.1
+    problem = Problem(
+        field="spec.hosts",
+        rule="3.1",
+        value="16 GPUs: more than one host means whole hosts, of 8 GPUs here",
+        limit="8 GPUs in the debug lane",
+        way_out="make it smaller, or leave the debug lane",
+    )
+    gang = {"hosts": 2, "lane": "debug", "min_runtime_ms": 10 * MINUTE, "timeout_ms": 30 * MINUTE}
+    cell().when(submitted("r1", **gang)).then(refusal("a", problem))
+    small = Cell().hosts(2, gpus=4).budgets(a=1)
+    assert problems_of(small, gpus_per_host=4, **gang) == []
 
 
 def test_idle_work_must_be_resumable() -> None:

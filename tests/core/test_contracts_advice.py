@@ -66,7 +66,7 @@ def test_where_no_window_of_that_size_could_evict_that_is_said() -> None:
     # rule: 1.18
     here = Cell().hosts(1).budgets(a=1, b=999)
     (text,) = advice(here, gpus_per_host=8, min_runtime_ms=15 * MINUTE)
-    assert text.endswith("it starts only where room is free; no window of that many GPUs could evict")
+    assert text.endswith("it starts only where room is free; no window of 8 GPUs could evict")
 
 
 def test_what_the_lookback_holds_counts_beyond_the_floor() -> None:

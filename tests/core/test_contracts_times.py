@@ -139,7 +139,7 @@ def test_idle_work_cannot_be_what_cannot_be_resumed() -> None:
         pytest.param({"min_runtime_ms": 15 * MINUTE + 1}, ["spec.min_runtime"], id="a longer window"),
         pytest.param({"min_runtime_ms": 0}, ["spec.min_runtime"], id="idle work"),
         pytest.param({"timeout_ms": HOUR + 1}, ["spec.timeout"], id="a longer wall limit"),
-        pytest.param({"hosts": 2}, ["spec.gpus_per_host"], id="more GPUs"),
+        pytest.param({"hosts": 2}, ["spec.hosts"], id="more GPUs"),
         pytest.param({"is_resumable": False}, ["spec.timeout"], id="protected for an hour"),
         pytest.param({"is_resumable": False, "timeout_ms": 15 * MINUTE}, [], id="protected for a quarter"),
     ],

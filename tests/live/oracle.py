@@ -27,6 +27,8 @@ OWNER = {
     "change-policy": "ledger",
     "cordon-host": "health",
     "return-host": "health",
+    "request-drain": "health",
+    "undrain-host": "health",
     "host-up": "health",
     "run-started": "admission",
     "run-gone": "admission",

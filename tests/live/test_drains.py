@@ -15,6 +15,9 @@ from tests.live.court import eventually
 from tests.live.desk import Job
 
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
     async with up_at(tmp_path_factory.mktemp("drains") / "cell") as cell:

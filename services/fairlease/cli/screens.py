@@ -374,7 +374,8 @@ def _people(node: BudgetNode) -> tuple[str, str]:
     if node.is_everybodys:
         return "everybody", "everybody"
     more = (f"{node.more_accounts} more",) if node.more_accounts else ()
-    return ", ".join(node.leads) or "as above", ", ".join((*node.members, *more)) or "as above"
+    nobody = "as above" if node.parent else "-"
+    return ", ".join(node.leads) or nobody, ", ".join((*node.members, *more)) or nobody
 
 
 def _job(view: JobView, now_ms: int, style: Style) -> str:

@@ -8,6 +8,7 @@ budget would stand above its share from the first minute. It runs only where roo
 from fairlease.core.budget import Tree
 from fairlease.core.fairshare.standing import floor_ms, standings
 from fairlease.core.policy_rules import window_bound
+from fairlease.core.words import Number
 from fairlease.core.world import World
 from fairlease_schemas.ids import BudgetId, PoolId
 from fairlease_schemas.job import Advice, Request
@@ -48,9 +49,10 @@ def _oversized(world: World, policy: Policy, budget: BudgetId, request: Request,
     bound_ms = window_bound(policy, gpus).shortest_ms
     way_out = f"the longest window that could evict is {format_length(longest_ms)}"
     if longest_ms < max(1, bound_ms):
-        way_out = "no window of that many GPUs could evict"
+        way_out = f"no window of {Number(gpus):GPU} could evict"
     text = (
-        f"{gpus} GPUs for {format_length(request.min_runtime_ms)} are more than budget {budget} is entitled to in "
+        f"{Number(gpus):GPU} for {format_length(request.min_runtime_ms)} {Number(gpus):is|are} more than budget "
+        f"{budget} is entitled to in "
         f"{format_length(policy.lookback_ms)} less the margin, so it starts only where room is free; {way_out}"
     )
     field = "spec.min_runtime" if request.is_resumable else "spec.timeout"

@@ -9,6 +9,7 @@ from fairlease.core.advice import advise
 from fairlease.core.job import replace
 from fairlease.core.membership import leads_of, role_of, shown
 from fairlease.core.policy_rules import window_bound
+from fairlease.core.words import Number
 from fairlease.core.world import World
 from fairlease_schemas.ids import AccountId, BudgetId
 from fairlease_schemas.job import Advice, Problem, Request
@@ -17,6 +18,9 @@ from fairlease_schemas.units import format_length
 
 MAX_HOSTS = 2_048
 """Hosts of a gang, as the contract has it too: the grant, with the longest names there may be, fits one record (L2)."""
+
+
+SMALLER = "make it smaller, or leave the debug lane"
 
 
 def effective_request(world: World, policy: Policy, asked: Request) -> Request:
@@ -36,7 +40,7 @@ def check(
     """Every problem of an effective request, in the order of the rules; and advice when there is none."""
     problems = [
         *(_budget(world, budget) or _member(world, account, budget)),
-        *(_gang(request) or _pools(world, request)),
+        *(_lane_size(world, policy, request) or _gang(request) or _pools(world, request)),
         *(_debug(policy, request) if request.lane else _window(policy, request)),
         *_resumable(policy, request),
     ]
@@ -117,13 +121,13 @@ def _pools(world: World, request: Request) -> list[Problem]:
     for pool in known:
         for host in world.fleet.in_pool(pool):
             sizes[pool, host.gpus] = sizes.get((pool, host.gpus), 0) + 1
-    has = ", ".join(f"{pool}: {count} hosts of {gpus} GPUs" for (pool, gpus), count in sorted(sizes.items()))
+    has = ", ".join(f"{pool}: {Number(n):host} of {Number(gpus):GPU}" for (pool, gpus), n in sorted(sizes.items()))
     whole = " (more than one host means whole hosts)" if request.hosts > 1 else ""
     return [
         Problem(
             field="spec.hosts" if request.hosts > 1 else "spec.gpus_per_host",
             rule="1.3",
-            value=f"{request.hosts} x {request.gpus_per_host} GPUs{whole}",
+            value=f"{request.hosts} x {Number(request.gpus_per_host):GPU}{whole}",
             limit=(has or "no host is registered")[:300],
             way_out="ask for a gang that the hosts could take when empty",
         )
@@ -141,34 +145,51 @@ def _window(policy: Policy, request: Request) -> list[Problem]:
     too_long = request.is_resumable and window_ms > bound.longest_ms
     if not too_short and not too_long:
         return []
+    bounds = f"{format_length(bound.shortest_ms)} to {format_length(bound.longest_ms)}"
     return [
         Problem(
             field="spec.min_runtime",
             rule="1.4",
             value=format_length(window_ms),
-            limit=f"{format_length(bound.shortest_ms)} to {format_length(bound.longest_ms)} for {gpus} GPUs",
-            way_out="0s makes it idle work: free, and preemptible at once",
+            limit=f"{bounds} for {Number(gpus):GPU}",
+            way_out=f"choose {bounds}, or 0s for idle work: free, and preemptible at once",
+        )
+    ]
+
+
+def _lane_size(world: World, policy: Policy, request: Request) -> list[Problem]:
+    """Rule 3.1: how many GPUs the debug lane takes; a gang of several hosts has all of theirs."""
+    per_host, note = request.gpus_per_host, ""
+    if request.hosts > 1:
+        pools = [pool for pool in request.pools if pool in world.fleet.pools()] or world.fleet.pools()
+        whole = min((host.gpus for pool in pools for host in world.fleet.in_pool(pool)), default=per_host)
+        if whole > per_host:
+            per_host, note = whole, f": more than one host means whole hosts, of {whole} GPUs here"
+    gpus = request.hosts * per_host
+    if not request.lane or gpus <= policy.debug_max_gpus:
+        return []
+    return [
+        Problem(
+            field="spec.hosts" if request.hosts > 1 else "spec.gpus_per_host",
+            rule="3.1",
+            value=f"{gpus} GPUs{note}",
+            limit=f"{Number(policy.debug_max_gpus):GPU} in the debug lane",
+            way_out=SMALLER,
         )
     ]
 
 
 def _debug(policy: Policy, request: Request) -> list[Problem]:
-    """Rule 3.1: what the debug lane takes."""
-    gpus = request.hosts * request.gpus_per_host
+    """Rule 3.1: what the debug lane takes beside so many GPUs."""
     window, timeout = format_length(request.min_runtime_ms), format_length(request.timeout_ms)
     most_window, most_timeout = format_length(policy.debug_max_window_ms), format_length(policy.debug_max_timeout_ms)
     problems = []
-    if gpus > policy.debug_max_gpus:
-        problems.append(
-            Problem(field="spec.gpus_per_host", rule="3.1", value=f"{gpus} GPUs", limit=f"{policy.debug_max_gpus} GPUs")
-        )
     if not 0 < request.min_runtime_ms <= policy.debug_max_window_ms:
         field = "spec.min_runtime" if request.is_resumable else "spec.timeout"
         problems.append(Problem(field=field, rule="3.1", value=window, limit=f"above 0s, up to {most_window}"))
     if request.timeout_ms > policy.debug_max_timeout_ms:
         problems.append(Problem(field="spec.timeout", rule="3.1", value=timeout, limit=f"up to {most_timeout}"))
-    way_out = "make it smaller, or leave the debug lane"
-    return [replace(problem, way_out=way_out) for problem in problems]
+    return [replace(problem, way_out=SMALLER) for problem in problems]
 
 
 def _resumable(policy: Policy, request: Request) -> list[Problem]:

@@ -8,7 +8,6 @@ because English says one GPU and two GPUs; Chinese says the number alone.
 # ruff: noqa: RUF001 - Chinese is written with its own punctuation
 
 from itertools import pairwise
-from string import Formatter
 from typing import Final
 
 from fairlease_schemas.reasons import Evidence, Reason
@@ -47,7 +46,7 @@ def about(length_ms: int) -> str:
 
 def fields_of(sentence: str) -> frozenset[str]:
     """The fields that a sentence names."""
-    return frozenset(field for _, field, _, _ in Formatter().parse(sentence) if field)
+    return frozenset(part.partition("}")[0].partition(":")[0] for part in sentence.split("{")[1:])
 
 
 def sentence_of(code: str, evidence: Evidence) -> Words:
