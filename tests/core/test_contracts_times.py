@@ -267,5 +267,32 @@ def test_the_start_limit_is_carried_and_else_the_policys() -> None:
     # rule: 1.15
     here = cell()
     here.when(submitted("r1", start_limit_ms=5 * MINUTE)).then(admitted("r1", start_limit_ms=5 * MINUTE))
-    here.when(submitted("r2")).then(admitted("r2", start_limit_ms=0))
+    here.when(submitted("r2", start_limit_ms=0)).then(admitted("r2", start_limit_ms=0))
     assert Policy().start_limit_ms == 10 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"),
+    [pytest.param(0, 10 * MINUTE, id="the policy's"), pytest.param(2 * MINUTE, 2 * MINUTE, id="the contract's")],
+)
+def test_a_gang_that_has_not_all_started_by_its_limit_has_failed_to_start(asked: int, limit: int) -> None:
+    # rule: 1.15 8.4
+    here = Cell().hosts(2).budgets(a=1)
+    gang = here.submit("g", hosts=2, gpus_per_host=8, start_limit_ms=asked)
+    here.say(here.run_started(gang), "host-001")
+    here.at(limit - 1)
+    assert here.phase(gang) == "granted"
+    here.passes(limit).then(AttemptEnding(attempt=attempt_id(gang, 1), end=End.START_FAILED, grace_ms=30_000))
+    here.gone(gang, End.CANCELLED, 143)
+    assert here.phase(gang) == "failed"
+    assert str(here.world.jobs[gang].end) == "start-failed"
+
+
+def test_a_gang_that_has_started_has_its_whole_time() -> None:
+    # rule: 1.15 1.5
+    here = Cell().hosts(2).budgets(a=1)
+    gang = here.submit("g", hosts=2, gpus_per_host=8, timeout_ms=HOUR)
+    here.start(gang)
+    here.at(HOUR - 1)
+    assert here.phase(gang) == "running"
+    here.passes(HOUR).then(AttemptEnding(attempt=attempt_id(gang, 1), end=End.TIMED_OUT, grace_ms=30_000))

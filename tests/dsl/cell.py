@@ -39,6 +39,8 @@ T0 = 1_700_000_000_000
 SERVICES = ("ledger", "admission", "health", "ranker", "placement", "preemption")
 FRAME = (CycleRanked, CyclePlaced, CycleClosed)
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+NEVER = 1_000 * DAY
+"""Of a start limit: stories start a job only where that matters to them."""
 OWNER = {Submitted: "admission", CancelJob: "admission", RunStarted: "admission", RunGone: "admission"}
 OWNER |= {Misshapen: "admission", HoldJob: "admission", ReleaseJob: "admission", CheckpointDone: "admission"}
 OWNER |= {ChangeBudget: "ledger", ChangeMember: "ledger", ChangePolicy: "ledger"}
@@ -248,6 +250,7 @@ def request(**fields: object) -> Request:
         "timeout_ms": 2 * 3_600_000,
         "grace_ms": 30_000,
         "is_resumable": True,
+        "start_limit_ms": NEVER,
     }
     return Request(**(defaults | fields))  # type: ignore[arg-type]  # fields by name
 
@@ -268,7 +271,12 @@ def admitted(request_id: str, budget: str = "a", *, who: str = "ann", **fields: 
 
 def granted(job: str, *parts: Part, number: int = 1, **fields: object) -> GangGranted:
     """A grant in the pool `h100` of the window that `request` asks for, ranked by a standing below its share."""
-    defaults: dict[str, object] = {"pool": "h100", "window_ms": 30 * MINUTE, "licence": Licence.UNDER_SHARE}
+    defaults: dict[str, object] = {
+        "pool": "h100",
+        "window_ms": 30 * MINUTE,
+        "licence": Licence.UNDER_SHARE,
+        "start_limit_ms": NEVER,
+    }
     whole = defaults | fields
     return GangGranted(job=job, attempt=attempt_id(job, number), number=number, parts=parts, **whole)  # type: ignore[arg-type]  # fields by name
 

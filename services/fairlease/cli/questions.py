@@ -15,7 +15,8 @@ from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.link import Answer, linked
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.parser import account_of
-from fairlease.cli.screens import names, screen, settings
+from fairlease.cli.screens import names, screen
+from fairlease.cli.shares import settings
 from fairlease_schemas.explain import SharesView
 
 

@@ -4,16 +4,15 @@ A screen is a pure function of the view, the time and the terminal; it prints no
 devices are named in every screen that shows a host. What a screen leaves out is in `-o json`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final, assert_never
 
+from fairlease.cli.shares import shares
 from fairlease.cli.table import Column, Style, facts, table
-from fairlease.cli.wording import ago, count, gpu_hours, length, share, until
+from fairlease.cli.wording import ago, count, foot, gpu_hours, length, share, until
 from fairlease.core.words import about
 from fairlease_schemas.explain import (
-    AsOf,
     AttemptView,
-    BudgetNode,
     CommandAnswer,
     DrainView,
     FeedEvent,
@@ -31,9 +30,8 @@ from fairlease_schemas.explain import (
     Why,
     WhyReason,
 )
-from fairlease_schemas.units import MINUTE_MS, SECOND_MS
+from fairlease_schemas.units import SECOND_MS
 
-NO_BUDGETS: Final = "no budgets yet, `fairlease budget set NAME --weight 1` makes one; "
 _JOB: Final = Column("JOB")
 _STATE: Final = Column("STATE")
 
@@ -56,13 +54,13 @@ def screen(
         case PlanView():
             return _plan(view, now_ms, style, lang)
         case SharesView():
-            return _shares(view, style, is_quiet=is_quiet)
+            return shares(view, style, is_quiet=is_quiet)
         case HostsView():
             return _hosts(view, style, is_quiet=is_quiet)
         case JobView():
             return _job(view, now_ms, style)
         case PolicyView():
-            return facts([("policy", view.name), *_numbers(view.policy)]) + _foot(view.as_of, is_quiet=is_quiet)
+            return facts([("policy", view.name), *_numbers(view.policy)]) + foot(view.as_of, is_quiet=is_quiet)
         case CommandAnswer():
             return facts([("outcome", view.outcome), ("job", view.job), ("state", view.state)])
         case FeedEvent():
@@ -102,16 +100,6 @@ def names(view: Reply) -> tuple[str, ...]:
             assert_never(view)
 
 
-def _foot(as_of: AsOf, *, is_quiet: bool, lead: str = "", now_ms: int | None = None) -> str:
-    """The last line of a screen: what the rows count, and the log position they were read at.
-
-    With `now_ms` it says too when that was, if it is a while ago: the screen's lengths count from there.
-    """
-    is_old = now_ms is not None and now_ms - as_of.log_time_ms >= MINUTE_MS
-    when = f", {ago(as_of.log_time_ms, now_ms or 0)}" if is_old else ""
-    return "" if is_quiet else f"\n{lead}as of log position {as_of.epoch}-{as_of.position}{when}\n"
-
-
 def _queue(view: QueueView, now_ms: int, style: Style, *, is_quiet: bool, is_past: bool) -> str:
     clock_ms = view.as_of.log_time_ms if is_past else now_ms
     has_starts = any(row.start_by_ms is not None for row in view.rows)
@@ -133,8 +121,8 @@ def _queue(view: QueueView, now_ms: int, style: Style, *, is_quiet: bool, is_pas
     rest = f", {hidden} not shown" if hidden > 0 else ""
     parked = f", {view.parked} not competing" if view.parked else ""
     lead = f"{view.running} running, {view.waiting} waiting{parked}{rest}; "
-    foot = _foot(view.as_of, is_quiet=is_quiet, lead=lead, now_ms=now_ms if is_past else None)
-    return table(columns, rows, style, has_titles=not is_quiet) + foot
+    last = foot(view.as_of, is_quiet=is_quiet, lead=lead, now_ms=now_ms if is_past else None)
+    return table(columns, rows, style, has_titles=not is_quiet) + last
 
 
 def _queue_row(row: QueueRow, now_ms: int, *, has_starts: bool) -> tuple[str, ...]:
@@ -182,7 +170,7 @@ def _rank(view: RankView, style: Style, *, is_quiet: bool) -> str:
         )
         for row in view.rows
     )
-    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet)
+    return table(columns, rows, style, has_titles=not is_quiet) + foot(view.as_of, is_quiet=is_quiet)
 
 
 def _plan(view: PlanView, now_ms: int, style: Style, lang: str) -> str:
@@ -208,7 +196,7 @@ def _plan(view: PlanView, now_ms: int, style: Style, lang: str) -> str:
         limit = f" (limit {problem.limit})" if problem.limit else ""
         parts.append(f"{problem.field}: rule {problem.rule}: {problem.value}{limit}: {problem.way_out}\n")
     parts += [f"advice: {item.field}: {item.text}\n" for item in view.advice]
-    return "".join(parts) + _foot(view.as_of, is_quiet=False, now_ms=now_ms)
+    return "".join(parts) + foot(view.as_of, is_quiet=False, now_ms=now_ms)
 
 
 def _why(view: Why, now_ms: int, style: Style, lang: str) -> str:
@@ -243,7 +231,7 @@ def _why(view: Why, now_ms: int, style: Style, lang: str) -> str:
     ]
     if changes:
         parts += ["\n", table((Column("WITH"), Column("IT WOULD START")), changes, style)]
-    return "".join(parts) + _foot(view.as_of, is_quiet=False, now_ms=now_ms)
+    return "".join(parts) + foot(view.as_of, is_quiet=False, now_ms=now_ms)
 
 
 def _reason_line(reason: WhyReason, clock_ms: int) -> str:
@@ -263,37 +251,6 @@ def _evidence(reason: WhyReason, clock_ms: int) -> Iterator[str]:
 
 def _places(positions: tuple[int, ...]) -> str:
     return ", ".join(str(position) for position in positions)
-
-
-def _shares(view: SharesView, style: Style, *, is_quiet: bool) -> str:
-    """The tree; entitled, used and promised in GPU-hours."""
-    columns = (
-        Column("BUDGET", is_flexible=True),
-        Column("POOL"),
-        Column("WEIGHT", is_number=True, is_wide=True),
-        Column("ENTITLED", is_number=True),
-        Column("USED", is_number=True),
-        Column("PROMISED", is_number=True),
-        Column("STANDING", is_number=True),
-        Column("GPUS", is_number=True),
-        Column("WAITING", is_number=True),
-    )
-    rows = (
-        (
-            "  " * row.depth + row.budget,
-            row.pool,
-            str(row.weight),
-            gpu_hours(row.entitled_gpu_ms),
-            gpu_hours(row.used_gpu_ms),
-            gpu_hours(row.promised_gpu_ms),
-            share(row.standing_permille),
-            str(row.held_gpus),
-            str(row.waiting_jobs),
-        )
-        for row in view.rows
-    )
-    lead = "in GPU-hours, " if view.rows else "no hosts yet; " if view.nodes else NO_BUDGETS
-    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
 
 
 def drain_told(drain: DrainView, now_ms: int) -> str:
@@ -339,43 +296,7 @@ def _hosts(view: HostsView, style: Style, *, is_quiet: bool) -> str:
     simulated = sum(row.gpus for row in view.rows if row.is_simulated)
     note = f", {simulated} of them simulated" if simulated else ""
     lead = f"{count(len(view.rows), 'host')}, {count(total, 'GPU')}{note}, {free} free; "
-    return table(columns, rows, style, has_titles=not is_quiet) + _foot(view.as_of, is_quiet=is_quiet, lead=lead)
-
-
-def settings(nodes: Sequence[BudgetNode], style: Style, *, is_quiet: bool = False) -> str:
-    """How budgets are set: the order of their jobs, their caps, and who may what there."""
-    columns = (
-        Column("BUDGET"),
-        Column("PARENT"),
-        Column("WEIGHT", is_number=True),
-        Column("ORDER"),
-        Column("WINDOW CAP", is_number=True),
-        Column("CAP", is_number=True),
-        Column("LEADS", is_flexible=True),
-        Column("MEMBERS", is_flexible=True),
-    )
-    rows = (
-        (
-            node.budget,
-            node.parent or "-",
-            str(node.weight),
-            node.order,
-            share(node.max_protected_permille or None),
-            share(node.burst_permille or None),
-            *_people(node),
-        )
-        for node in nodes
-    )
-    note = "" if is_quiet else "caps in shares of the entitled GPUs: those in windows, and all while others wait\n"
-    return table(columns, rows, style, has_titles=not is_quiet) + note
-
-
-def _people(node: BudgetNode) -> tuple[str, str]:
-    if node.is_everybodys:
-        return "everybody", "everybody"
-    more = (f"{node.more_accounts} more",) if node.more_accounts else ()
-    nobody = "as above" if node.parent else "-"
-    return ", ".join(node.leads) or nobody, ", ".join((*node.members, *more)) or nobody
+    return table(columns, rows, style, has_titles=not is_quiet) + foot(view.as_of, is_quiet=is_quiet, lead=lead)
 
 
 def _job(view: JobView, now_ms: int, style: Style) -> str:
@@ -418,7 +339,7 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
     )
     attempts = [_attempt_row(attempt, now_ms, has_left=has_left) for attempt in view.attempts]
     body = "\n" + table(columns, attempts, style) if attempts else ""
-    return head + body + _foot(view.as_of, is_quiet=False)
+    return head + body + foot(view.as_of, is_quiet=False)
 
 
 def _attempt_row(attempt: AttemptView, now_ms: int, *, has_left: bool) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ rounding is to the nearest with halves up, in integers, so that a golden text is
 from typing import Final
 
 from fairlease.core.words import about
+from fairlease_schemas.explain import AsOf
 from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_length
 
 _STEPS: Final = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "m"), (SECOND_MS, "s"))
@@ -63,3 +64,13 @@ def share(permille: int | None) -> str:
 def count(number: int, noun: str) -> str:
     """`1 host`, `4 hosts`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def foot(as_of: AsOf, *, is_quiet: bool, lead: str = "", now_ms: int | None = None) -> str:
+    """The last line of a screen: what the rows count, and the log position they were read at.
+
+    With `now_ms` it says too when that was, if it is a while ago: the screen's lengths count from there.
+    """
+    is_old = now_ms is not None and now_ms - as_of.log_time_ms >= MINUTE_MS
+    when = f", {ago(as_of.log_time_ms, now_ms or 0)}" if is_old else ""
+    return "" if is_quiet else f"\n{lead}as of log position {as_of.epoch}-{as_of.position}{when}\n"

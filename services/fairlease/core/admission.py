@@ -301,7 +301,7 @@ def _unblock(stage: Stage, job: Job | None) -> None:
 
 
 def _due(stage: Stage, job: Job | None) -> None:
-    """A backoff is over, or an attempt has reached its wall limit."""
+    """A backoff is over, or an attempt has reached its wall limit, or that of its start."""
     if job is None:
         return
     if job.phase is Phase.BACKOFF:
@@ -309,4 +309,7 @@ def _due(stage: Stage, job: Job | None) -> None:
             stage.end_reason(job)
             stage.emit(job, JobReleased(job=job.id))
     elif job.live is not None and job.live.ending is None and not job.live.is_stillborn:
-        stage.emit(job, AttemptEnding(attempt=job.live.id, end=End.TIMED_OUT, grace_ms=job.request.grace_ms))
+        # Before its whole time has passed it is its start that took too long: not all parts of it run (1.15).
+        is_over = stage.now_ms >= job.live.granted_ms + job.request.timeout_ms
+        end = End.TIMED_OUT if is_over else End.START_FAILED
+        stage.emit(job, AttemptEnding(attempt=job.live.id, end=end, grace_ms=job.request.grace_ms))

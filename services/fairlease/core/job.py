@@ -32,6 +32,7 @@ from fairlease_schemas.job import (
     PartGone,
     Request,
 )
+from fairlease_schemas.units import MINUTE_MS
 
 replace = msgspec.structs.replace
 
@@ -87,6 +88,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     ended_ms: int = 0
     stopped_by: AccountId = ""
+    start_limit_ms: int = 10 * MINUTE_MS
     drained_from: HostId = ""
     is_credited: bool = False
 
@@ -222,6 +224,7 @@ def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
         licence=event.licence,
         is_stillborn=is_stillborn,
         caused_gpu_ms=job.caused_gpu_ms,
+        start_limit_ms=event.start_limit_ms,
     )
     phase = job.phase if is_stillborn else Phase.GRANTED
     return replace(job, attempts=(*job.attempts, attempt), phase=phase, caused_gpu_ms=0)
@@ -333,13 +336,16 @@ def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
 
 
 def due_ms(job: Job) -> int | None:
-    """When admission has to look at the job again: its attempt's time-out, or the end of its backoff."""
+    """When admission has to look at the job again: its attempt's time-out or start limit, or the end of its backoff."""
     if job.phase is Phase.BACKOFF:
         return job.backoff_until_ms
     attempt = job.live
-    if attempt is not None and attempt.ending is None:
-        return attempt.granted_ms + job.request.timeout_ms
-    return None
+    if attempt is None or attempt.ending is not None:
+        return None
+    limit_ms = job.request.timeout_ms
+    if attempt.started_ms is None:
+        limit_ms = min(limit_ms, attempt.start_limit_ms)
+    return attempt.granted_ms + limit_ms
 
 
 def _part_started(job: Job, event: AttemptStarted, at_ms: int) -> Job:

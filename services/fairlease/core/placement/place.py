@@ -216,6 +216,7 @@ class _PoolPlacement:
             parts=parts,
             window_ms=job.request.min_runtime_ms,
             licence=pick.licence,
+            start_limit_ms=job.request.start_limit_ms or self._policy.start_limit_ms,
         )
         placed.grants.append(event)
         # Who comes later in the walk waits for this one too, and is told so.
