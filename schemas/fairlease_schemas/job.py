@@ -19,6 +19,7 @@ class End(StrEnum):
     PREEMPTED = "preempted"
     FAULT = "fault"
     LOST = "lost"
+    RESUME_REFUSED = "resume-refused"
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -167,10 +168,19 @@ class CheckpointConfirmed(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     step: int = 0
 
 
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that does not fit: what the contract or the host says, and what the manifest says."""
+
+    field: str
+    wanted: str
+    found: str
+
+
 class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="part-gone"):
     """Nothing of the attempt is left on this host.
 
-    `exit_code` is absent where no process gave one; `detail` is then what the agent says about it.
+    `exit_code` is absent where no process gave one; `detail` is then what the agent says about it, `mismatches`
+    what of a checkpoint does not fit when it was not resumed (8.3).
     """
 
     attempt: AttemptId
@@ -178,6 +188,7 @@ class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     end: End
     exit_code: int | None = None
     detail: str = ""
+    mismatches: tuple[Mismatch, ...] = ()
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-ended"):

@@ -8,7 +8,7 @@ import msgspec
 
 from fairlease_schemas.host import Inventory
 from fairlease_schemas.ids import AttemptId
-from fairlease_schemas.job import End
+from fairlease_schemas.job import End, Mismatch
 
 
 class HostUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="host-up"):
@@ -23,14 +23,6 @@ class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     attempt: AttemptId
     token: str
-
-
-class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that does not fit: what the contract or the host says, and what the manifest says."""
-
-    field: str
-    wanted: str
-    found: str
 
 
 class RunGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run-gone"):

@@ -11,9 +11,8 @@ from fairlease.agent import resume, stores
 from fairlease.agent.contracts import read
 from fairlease_schemas import codec
 from fairlease_schemas.contract import body, read_contract
-from fairlease_schemas.job import End
+from fairlease_schemas.job import End, Mismatch
 from fairlease_schemas.orders import RunOrder
-from fairlease_schemas.reports import Mismatch
 from tests.agent.bench import Bench, shell, until
 
 pytestmark = pytest.mark.asyncio

@@ -213,6 +213,14 @@ def test_a_start_that_failed_says_why(cell: Cell) -> None:
     )
 
 
+def test_a_job_that_was_cancelled_for_another_names_it(cell: Cell) -> None:
+    other = "job-" + "d" * 20
+    cell.plan.outcome = "repeated"
+    cell.plan.jobs = {JOB: job_view(JOB, state="cancelled", end="cancelled", cancelled_for=other)}
+    seen = cell.run(*SUBMIT, "--wait", "-q", "--", "true")
+    assert (seen.code, seen.err) == (201, f"{JOB} cancelled: {other}, which it waited for, did not end well\n")
+
+
 def test_a_time_out_is_told_once(cell: Cell) -> None:
     cell.plan.life = (*RUNS, Life("timed-out", "timed-out"))
     assert cell.run(*SUBMIT, "--wait", "-q", "--", "true").err == f"{JOB} timed-out\n"

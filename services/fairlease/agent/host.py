@@ -27,9 +27,9 @@ from fairlease.agent.runs import LOG_BYTES, Run, Runs
 from fairlease.agent.saved import Checkpoints
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.ids import AttemptId, HostId
-from fairlease_schemas.job import End
+from fairlease_schemas.job import End, Mismatch
 from fairlease_schemas.orders import HostOrder, RunOrder
-from fairlease_schemas.reports import HostUp, Mismatch, RunGone, RunStarted
+from fairlease_schemas.reports import HostUp, RunGone, RunStarted
 
 log = logging.getLogger("fairlease.agent")
 

@@ -18,8 +18,7 @@ import msgspec
 from fairlease.agent import cgroup, layout
 from fairlease.agent.process import Process
 from fairlease_schemas.ids import AttemptId, GpuUuid, HostId, JobId
-from fairlease_schemas.job import End
-from fairlease_schemas.reports import Mismatch
+from fairlease_schemas.job import End, Mismatch
 
 _T = TypeVar("_T")
 _RESERVED: Final = ("preempt.reserved", "stop.reserved")

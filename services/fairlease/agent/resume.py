@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlease.agent.saved import content
-from fairlease_schemas.reports import Mismatch
+from fairlease_schemas.job import Mismatch
 
 MANIFEST: Final = "fairlease-manifest.json"
 _RESHARDING: Final = ("dcp",)

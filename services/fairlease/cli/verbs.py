@@ -287,7 +287,7 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
     up.add_argument(
-        "--account", type=name, action="append", default=[], metavar="NAME", help="give this account an inbox"
+        "--account", type=name, action="append", default=[], metavar="NAME", help="make an inbox for this account"
     )
     _add_site(up)
     serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")

@@ -37,6 +37,7 @@ from fairlease_schemas.job import (
     JobSucceeded,
     JobTimedOut,
     JobUnblocked,
+    Mismatch,
     PartGone,
 )
 from fairlease_schemas.policy import Policy
@@ -51,6 +52,7 @@ MAX_EVENTS_PER_RECORD = 400
 MAX_DUTIES_PER_RECORD = 200
 MAX_STEP = 10**15
 MAX_DETAIL = 300
+MAX_MISMATCHES, MAX_VALUE = 8, 120
 MAX_FAULTS_TOLD = 8
 LEASE_LOST = "its host's lease was lost"
 EXIT_CODES = range(-(1 << 31), 1 << 32)
@@ -174,8 +176,21 @@ def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
     if any(part.host == host for part in attempt.gone):
         return
     exit_code = said.exit_code if said.exit_code is not None and said.exit_code in EXIT_CODES else None
-    detail = said.detail[:MAX_DETAIL]
-    _part_gone(stage, job, PartGone(attempt=attempt.id, host=host, end=said.end, exit_code=exit_code, detail=detail))
+    event = PartGone(
+        attempt=attempt.id,
+        host=host,
+        end=End.RESUME_REFUSED if said.mismatches else said.end,
+        exit_code=exit_code,
+        detail=said.detail[:MAX_DETAIL],
+        mismatches=tuple(map(_bounded, said.mismatches[:MAX_MISMATCHES])),
+    )
+    _part_gone(stage, job, event)
+
+
+def _bounded(mismatch: Mismatch) -> Mismatch:
+    return Mismatch(
+        field=mismatch.field[:MAX_VALUE], wanted=mismatch.wanted[:MAX_VALUE], found=mismatch.found[:MAX_VALUE]
+    )
 
 
 def _part_gone(stage: Stage, job: Job, event: PartGone) -> Job:
@@ -239,7 +254,7 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
     if attempt.ending in (End.PREEMPTED, End.FAULT):
         return JobRequeued(job=job.id, end=attempt.ending)
-    if end is not End.START_FAILED and job.retries < job.request.max_retries:
+    if end not in (End.START_FAILED, End.RESUME_REFUSED) and job.retries < job.request.max_retries:
         doubled_ms = policy.retry_backoff_ms << min(job.retries, 30)
         backoff_ms = min(doubled_ms, policy.retry_backoff_cap_ms)
         return JobRequeued(job=job.id, end=end, backoff_ms=backoff_ms, counts_as_retry=True)

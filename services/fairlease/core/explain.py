@@ -215,6 +215,9 @@ def _cause(job: Job, lang: str) -> str:
         return TAILS["exit-code"][lang].format(code=job.exit_code)
     last = job.attempts[-1] if job.attempts else None
     detail = next((part.detail for part in last.gone if part.detail), "") if last else ""
+    refused = next((part.mismatches for part in last.gone if part.mismatches), ()) if last else ()
+    if refused:
+        detail = ", ".join(f"{m.field} is {m.found} in the checkpoint, and {m.wanted} here" for m in refused)
     return ": ".join(word for word in (str(job.end or ""), detail) if word)
 
 
