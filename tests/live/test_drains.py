@@ -14,7 +14,6 @@ from tests.live.cell import GPUS, HOSTS, Up, up_at
 from tests.live.court import eventually
 from tests.live.desk import Job
 
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
