@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,7 @@ class Demo:
         for variable in ("FAIRLEASE_URL", "FAIRLEASE_CELL", "FAIRLEASE_ACCOUNT"):
             self._env.pop(variable, None)
         self._is_quiet = is_quiet
+        self.home = home
         self.seen: dict[str, Any] = {}
 
     def say(self, text: str) -> None:
@@ -126,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
         shutil.rmtree(home, ignore_errors=True)
     wall_s = round(time.monotonic() - started_s, 1)
     if is_quiet:
-        print(json.dumps({"kind": "DemoReport", **demo.seen, "wall_s": wall_s}))
+        print(json.dumps({"kind": "DemoReport", **demo.seen, "audit": None, "wall_s": wall_s}))
     demo.say(f"\nAll of it held, in {wall_s} s.")
     return 0
 
@@ -173,9 +175,13 @@ async def _tell(demo: Demo) -> None:
     await demo.type("budget", "set", "vision", "--weight", "3")
     await demo.type("budget", "set", "speech", "--weight", "1")
     idle = await _idle_work(demo)
+    training = await _training(demo)
     await _debug_job(demo)
     speech = await _window(demo, idle)
     await _promise(demo, speech)
+    for job in (speech, idle[-1]):
+        await demo.type("job", "cancel", job, is_shown=False)
+    await _drain(demo, training)
     await _exit_code(demo)
     demo.say("\n-- Every decision so far, decided again from the log alone:")
     await demo.type("replay", "--live")
@@ -190,18 +196,82 @@ async def _idle_work(demo: Demo) -> list[str]:
     terms = ("--budget", "speech", "--gpus", str(GPUS), "--min-runtime", "0s", "--timeout", "1h", "--grace", "1s")
     jobs = [
         await demo.submit(*terms, "--", "sh", "-c", f"echo sweep {number}; exec sleep 600")
-        for number in range(1, HOSTS + 1)
+        for number in range(1, HOSTS)
     ]
     for job in jobs:
         await demo.until(job, "running")
     return jobs
 
 
+async def _training(demo: Demo) -> str:
+    demo.say("\n-- One of them is a real training run, which saves itself when it is asked to stop.")
+    terms = ("--budget", "speech", "--gpus", str(GPUS - 1), "--min-runtime", "0s", "--timeout", "1h", "--grace", "3s")
+    saves = ("--checkpoint-uri", "store:demo/lesson", "--checkpoint-signal", "none")
+    paths = ("--env", f"PYTHONPATH={os.pathsep.join(path for path in sys.path if path)}")
+    job = await demo.submit(*terms, *saves, *paths, "--", sys.executable, str(Path(__file__).with_name("lesson.py")))
+    await demo.until(job, "running")
+    return job
+
+
+async def _drain(demo: Demo, training: str) -> None:
+    """Its host is emptied for service by the time that was said; the training goes on from where it saved itself."""
+    attempt = (await demo.until(training, "running"))["attempts"][-1]
+    (host,) = attempt["hosts"]
+    demo.say(f"\n-- {host} is to be serviced: it is drained, by when is known at once, and no window is broken.")
+    drain = (await demo.ask("host", "drain", host, "--reason", "service"))["drain"]
+    promised_s = (drain["empty_ms"] - drain["start_ms"]) / 1_000
+    demo.say(f"$ fairlease host drain {host} --reason service\n(empty within {promised_s:.1f} s, it is promised)")
+    started_s = time.monotonic()
+    while (await _row(demo, host))["drain"]["state"] != "drained":
+        if time.monotonic() - started_s > _LIMIT_S:
+            raise Failed(f"{host} was not emptied")
+        await asyncio.sleep(0.05)
+    await demo.type("hosts")
+    at_ms = await _told_ms(demo, host)
+    actual_s = (at_ms["drain-completed"] - at_ms["drain-planned"]) / 1_000
+    demo.seen["drain"] = {"promised_s": promised_s, "actual_s": actual_s}
+    if actual_s > promised_s:
+        raise Failed(f"{host} was empty {actual_s - promised_s:.2f} s later than promised")
+    demo.say(f"(it was empty after {actual_s:.1f} s)")
+    await demo.type("host", "return", host)
+    demo.say("\n-- The training run had saved itself, and goes on from there on another host.")
+    until_s = time.monotonic() + _LIMIT_S
+    while (await demo.until(training, "running"))["attempts"][-1]["number"] == attempt["number"]:
+        if time.monotonic() > until_s:
+            raise Failed("the training run was not started again")
+        await asyncio.sleep(0.1)
+    step = 0
+    while not step and time.monotonic() < until_s:
+        _, printed = await demo.type("job", "logs", training, is_shown=False)
+        step = int((re.findall(r"begins at step (\d+)", printed) or ["0"])[-1])
+        await asyncio.sleep(0.1)
+    await demo.type("job", "logs", training)
+    demo.seen["resumed_from_step"], demo.seen["resumed_ok"] = step, step > 0
+    if not step:
+        raise Failed("the training run did not go on from its checkpoint")
+
+
+async def _row(demo: Demo, host: str) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = (await demo.ask("hosts"))["rows"]
+    return next(row for row in rows if row["host"] == host)
+
+
+async def _told_ms(demo: Demo, host: str) -> dict[str, int]:
+    """When the log last told each kind of event about the host."""
+    path = demo.home / "told.jsonl"
+    await demo.type("replay", "--live", "--save", str(path), is_shown=False)
+    found: dict[str, int] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        found |= {event["type"]: record["at_ms"] for event in record["events"] if event.get("host") == host}
+    return found
+
+
 async def _debug_job(demo: Demo) -> None:
     demo.say("\n-- A debug job goes into the lane: it ranks first and starts at once.")
     started_s = time.monotonic()
-    terms = ("--budget", "vision", "--lane", "debug", "--gpus", "1", "--min-runtime", "30s", "--timeout", "1m")
-    job = await demo.submit(*terms, "--grace", "1s", "--", "sh", "-c", "echo debugging; exec sleep 25")
+    terms = ("--budget", "vision", "--lane", "debug", "--gpus", "1", "--min-runtime", "10s", "--timeout", "1m")
+    job = await demo.submit(*terms, "--grace", "1s", "--", "sh", "-c", "echo debugging; exec sleep 8")
     view = await demo.until(job, "running")
     waited_ms = view["attempts"][0]["granted_ms"] - view["submitted_ms"]
     demo.seen["debug_wait_s"] = waited_ms / 1000
