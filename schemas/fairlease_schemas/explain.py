@@ -103,8 +103,8 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
 class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
     """A job as it stands. `exit_code` is what `submit --wait` returns, absent while the job goes on.
 
-    `held_by` is who holds it, `cancelled_for` the job that it waited for and that did not end well. `array_index` is
-    its place among the `array_count` jobs of its array, absent outside one.
+    `held_by` is who holds it and `held_for` why, `cancelled_for` the job that it waited for and that did not end
+    well. `array_index` is its place among the `array_count` jobs of its array, absent outside one.
     """
 
     job: str
@@ -127,6 +127,7 @@ class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
     cancelled_for: str = ""
     array_index: int | None = None
     array_count: int = 0
+    held_for: str = ""
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,7 +190,7 @@ class WhyText(msgspec.Struct, frozen=True, kw_only=True):
 class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
     """Why a job is where it is (decisions.md 9).
 
-    `held_by` is who holds it, `cancelled_for` the job that it waited for and that did not end well.
+    `held_by` is who holds it and `held_for` why, `cancelled_for` the job that it waited for and that did not end well.
     """
 
     job: str
@@ -202,6 +203,7 @@ class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
     text: WhyText
     held_by: str = ""
     cancelled_for: str = ""
+    held_for: str = ""
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -287,3 +287,14 @@ def test_a_job_that_finds_four_gpus_on_three_hosts_is_told_what_would_start_now(
     assert found.counterfactuals == (Counterfactual(change={"gpus_per_host": 2}, start_by_ms=T0),)
     assert "the largest hole is 2 GPUs" in found.text.en
     assert "with 2 GPUs per host instead of 4: now" in found.text.en
+
+
+def test_a_held_job_says_who_holds_it_and_why() -> None:
+    # rule: 9.1
+    here = cell()
+    job = here.submit("r1", settle=False)
+    here.say(HoldJob(job=job, reason="wait for the new data"))
+    found = explain.why(here.world, here.world.jobs[job])
+    assert (found.held_by, found.held_for) == ("ann", "wait for the new data")
+    assert "is held by ann (wait for the new data)" in found.text.en
+    assert view.job_view(here.world, here.world.jobs[job]).held_for == "wait for the new data"

@@ -305,7 +305,7 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
         (
             ("job", view.job),
             ("state", view.state),
-            ("held by", view.held_by),
+            ("held by", f"{view.held_by}: {view.held_for}" if view.held_for else view.held_by),
             ("waited for", f"{view.cancelled_for}, which did not end well" if view.cancelled_for else ""),
             ("end", view.end),
             ("cause", cause),

@@ -57,6 +57,7 @@ def why(world: World, job: Job) -> Why:
         counterfactuals=counterfactuals,
         text=WhyText(en=en, zh=zh),
         held_by=job.held_by,
+        held_for=job.held_for,
         cancelled_for=job.cancelled_for,
     )
 
@@ -227,7 +228,7 @@ def _names(job: Job, lang: str) -> dict[str, str]:
         "job": job.id,
         "budget": job.budget,
         "hosts": _listed(attempt.hosts if attempt else (), lang),
-        "holder": job.held_by,
+        "holder": f"{job.held_by} ({job.held_for})" if job.held_for else job.held_by,
         "ending": str(attempt.ending or "") if attempt else "",
         "end": str(job.end or ""),
         "cause": _cause(job, lang),

@@ -141,6 +141,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     ended_ms: int = 0
     held_by: AccountId = ""
+    held_for: str = ""
     cancelled_for: JobId = ""
 
     @property
@@ -304,7 +305,7 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
         case JobUnblocked():
             return replace(job, phase=Phase.WAITING, waiting_since_ms=at_ms)
         case JobHeld():
-            return replace(job, phase=Phase.HELD, held_by=event.account)
+            return replace(job, phase=Phase.HELD, held_by=event.account, held_for=event.reason)
         case JobHoldCleared():
             return _hold_cleared(job, event, at_ms)
         case JobSucceeded():
@@ -313,7 +314,13 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             return replace(job, phase=Phase.FAILED, end=event.end, exit_code=event.exit_code, ended_ms=at_ms)
         case JobCancelled():
             return replace(
-                job, phase=Phase.CANCELLED, end=End.CANCELLED, ended_ms=at_ms, cancelled_for=event.cause, held_by=""
+                job,
+                phase=Phase.CANCELLED,
+                end=End.CANCELLED,
+                ended_ms=at_ms,
+                cancelled_for=event.cause,
+                held_by="",
+                held_for="",
             )
         case JobTimedOut():
             return replace(job, phase=Phase.TIMED_OUT, end=End.TIMED_OUT, ended_ms=at_ms)
@@ -327,12 +334,14 @@ def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
     if (
         attempt is not None and attempt.ending is None and not attempt.is_stillborn
     ):  # held and released at once: it stays
-        return replace(job, phase=Phase.GRANTED if attempt.started_ms is None else Phase.RUNNING, held_by="")
+        return replace(
+            job, phase=Phase.GRANTED if attempt.started_ms is None else Phase.RUNNING, held_by="", held_for=""
+        )
     if attempt is not None:
-        return replace(job, phase=Phase.STOPPING, held_by="")
+        return replace(job, phase=Phase.STOPPING, held_by="", held_for="")
     phase = Phase.DEPENDENT if event.is_blocked else Phase.BACKOFF if event.backoff_ms else Phase.WAITING
     until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
-    return replace(job, phase=phase, held_by="", backoff_until_ms=until_ms, waiting_since_ms=at_ms)
+    return replace(job, phase=phase, held_by="", held_for="", backoff_until_ms=until_ms, waiting_since_ms=at_ms)
 
 
 def due_ms(job: Job) -> int | None:

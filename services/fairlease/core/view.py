@@ -202,6 +202,7 @@ def job_view(world: World, job: Job) -> JobView:
         attempts=tuple(map(_attempt_view, job.attempts)),
         as_of=as_of(world),
         held_by=job.held_by,
+        held_for=job.held_for,
         cancelled_for=job.cancelled_for,
         array_index=request.array.index if request.array is not None else None,
         array_count=request.array.count if request.array is not None else 0,
