@@ -395,7 +395,8 @@ def test_a_held_job_says_who_holds_it_once() -> None:
     here.say(HoldJob(job=job, reason="the data is wrong"))
     why = asked(here, job)
     assert (why.held_by, view.job_view(here.world, here.world.jobs[job]).held_by) == ("ann", "ann")
-    assert why.text.en == f"{job} is held by ann (the data is wrong) and does not compete; it goes on once it is released."
+    held = f"{job} is held by ann (the data is wrong) and does not compete"
+    assert why.text.en == f"{held}; it goes on once it is released."
     assert why.text.zh == f"{job} 已被 ann (the data is wrong) 挂起，不参与调度；释放后继续。"
 
 
