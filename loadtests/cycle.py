@@ -18,7 +18,8 @@ from live import ACCOUNT, Live, contract
 from fairlease.agent.devices import simulated
 from fairlease.core.deciders import RULES
 from fairlease.core.decision import record_of
-from fairlease.core.world import IDLE, World
+from fairlease.core.state import IDLE
+from fairlease.core.world import World
 from fairlease_schemas.codec import read_record, sealed
 from fairlease_schemas.commands import ChangeBudget
 from fairlease_schemas.cycle import CycleClosed, CycleRanked, GangGranted

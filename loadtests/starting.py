@@ -13,7 +13,8 @@ from figure import Figure, spread_ms
 from live import ACCOUNT, Live, contract
 
 from fairlease.agent.layout import LOG
-from fairlease.core.world import IDLE, World
+from fairlease.core.state import IDLE
+from fairlease.core.world import World
 from fairlease_schemas.commands import ChangeBudget
 from fairlease_schemas.cycle import GangGranted
 from fairlease_schemas.ids import JobId, job_id

@@ -67,12 +67,13 @@ class TimerFired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 class LeasesRead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="leases-read"):
     """The bus's word that this instant has passed, with what health then read of hosts' leases (7.6).
 
-    `renewed` is by host the bus's timestamp of its last renewal in ms, 0 when there never was one. It is an
-    observation: a replay takes it as it stands.
+    `renewed` is by host the bus's timestamp of its last renewal in ms, 0 when there never was one, `leases_ms` the
+    length that the renewal says its agent keeps to. They are observations: a replay takes them as they stand.
     """
 
     due_ms: int
     renewed: dict[str, int] = {}
+    leases_ms: dict[str, int] = {}
 
 
 Said = (

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairlease.core.order import host_order
 from fairlease.core.placement.fit import Room
 from fairlease_schemas.commands import CancelJob, CordonHost, ReleaseJob, ReturnHost
 from fairlease_schemas.cycle import EvictionOrdered
@@ -301,3 +302,28 @@ def test_a_room_knows_whose_part_is_kept() -> None:
     assert room.has_part(gang)
     assert room.is_open("host-002", gang)
     assert not room.is_open("host-002")
+
+
+def test_an_agent_that_keeps_to_a_longer_lease_of_an_earlier_policy_is_waited_for() -> None:
+    # rule: 7.6
+    here = cell(2)
+    job = whole(here, "run")
+    here.policy(rank_period_ms=MINUTE, lease_ms=5 * SECOND)
+    here.at(LOSS - 1)
+    said = LeasesRead(due_ms=here.now_ms, renewed={"host-001": T0}, leases_ms={"host-001": MINUTE})
+    assert [
+        e for e in here.step("health", (here.answer(said, "health", "FL_LAB_TIMERS"),)) if isinstance(e, LeaseLost)
+    ] == []
+    here.now_ms += 1
+    said = LeasesRead(due_ms=here.now_ms, renewed={"host-001": T0}, leases_ms={"host-001": 1 << 39})
+    (lost_now,) = here.step("health", (here.answer(said, "health", "FL_LAB_TIMERS"),))
+    assert lost_now == LeaseLost(host="host-001", silent_ms=LOSS, attempts=(attempt_id(job, 1),))
+
+
+def test_a_change_of_the_lease_is_told_to_every_host() -> None:
+    # rule: 7.6
+    here = cell(2)
+    before = dict(here.world.ordered)
+    here.policy(rank_period_ms=MINUTE, lease_ms=5 * SECOND)
+    assert all(here.world.ordered[host] > position for host, position in before.items())
+    assert host_order(here.world, "host-002").lease_ms == 5 * SECOND

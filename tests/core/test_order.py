@@ -26,8 +26,8 @@ def grant_position(here: Cell, job: str) -> int:
     return here.world.jobs[job].attempts[-1].token.position
 
 
-def test_a_host_without_work_is_ordered_to_run_nothing() -> None:
-    assert host_order(cell().world, "host-001") == HostOrder(epoch=1, position=0, host="host-001")
+def test_a_host_without_work_is_ordered_to_run_nothing_and_told_its_lease() -> None:
+    assert host_order(cell().world, "host-001") == HostOrder(epoch=1, position=2, host="host-001")
 
 
 def test_a_grant_is_an_order_to_run() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from fairlease.core.world import IDLE, World
+from fairlease.core.state import IDLE
+from fairlease.core.world import World
 from fairlease_schemas import codec
 from fairlease_schemas.envelope import Record
 from tests.laws.examine import at_length, examine

@@ -14,11 +14,12 @@ from fairlease.core import job as jobs
 from fairlease.core.budget import refuse_unreadable
 from fairlease.core.decision import Decision, decision_ms, is_owed
 from fairlease.core.dependency import Fate
+from fairlease.core.dues import NEVER_MS
 from fairlease.core.hold import NOBODY, cancel, hold, release
 from fairlease.core.job import Attempt, Job, Phase
 from fairlease.core.stage import Stage
 from fairlease.core.submission import submit
-from fairlease.core.world import NEVER_MS, World
+from fairlease.core.world import World
 from fairlease_schemas import commands, reports
 from fairlease_schemas.envelope import Answer, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
 from fairlease_schemas.ids import AttemptId, HostId, job_id, job_of

@@ -10,6 +10,7 @@ from fairlease.core.job import Job, Phase, replace
 from fairlease.core.line import class_key
 from fairlease.core.outlook import LATER, NOW, Outlook, Outlooks
 from fairlease.core.policy_rules import window_bound
+from fairlease.core.state import OpenReason
 from fairlease.core.view import as_of, order_of_waiting
 from fairlease.core.words import (
     JOINTS,
@@ -22,7 +23,7 @@ from fairlease.core.words import (
     fields_of,
     sentence_of,
 )
-from fairlease.core.world import OpenReason, World
+from fairlease.core.world import World
 from fairlease_schemas.explain import Counterfactual, PlannedEviction, PlanView, Why, WhyReason, WhyText
 from fairlease_schemas.ids import JobId
 from fairlease_schemas.job import Advice, Problem

@@ -26,8 +26,17 @@ def judge(world: World, policy: Policy, said: LeasesRead, now_ms: int) -> list[E
     for name, renewed_ms in sorted(said.renewed.items()):
         host = world.fleet.hosts.get(name)
         if host is not None:
-            events.extend(_judge(world, policy, breaker, host, now_ms - max(renewed_ms, host.registered_ms)))
+            silent_ms = now_ms - max(renewed_ms, host.registered_ms)
+            events.extend(_judge(world, policy, breaker, host, silent_ms, _kept_to_ms(world, policy, said, name)))
     return events
+
+
+def _kept_to_ms(world: World, policy: Policy, said: LeasesRead, host: HostId) -> int:
+    """The lease by which the host's agent fences itself: as it said, if it never heard of a shorter one.
+
+    Never above the longest that any policy gave, so that an agent's slip cannot keep its GPUs for ever.
+    """
+    return max(policy.lease_ms, min(said.leases_ms.get(host, 0), world.longest_lease_ms))
 
 
 class _Breaker:
@@ -40,14 +49,17 @@ class _Breaker:
         self._held: dict[PoolId, int] = {}
         self._has_told: set[PoolId] = {pool for pool, at_ms in world.breaker.items() if at_ms > self._since_ms}
 
-    def hold(self, host: Host) -> list[Event]:
-        """The hold of this host, or the word that it is not held; nothing when that was said within the span."""
+    def hold(self, host: Host, *, is_lost: bool) -> list[Event]:
+        """The hold of this host, or the word that it is not held; nothing when that was said within the span.
+
+        One whose work is given up for lost is held whatever the breaker says: it would be given that work again.
+        """
         pool = host.inventory.pool
         if pool not in self._held:
             self._held[pool] = sum(map(self._counted, self._world.fleet.in_pool(pool)))
         gpus = self._held[pool] + host.gpus
         limit = sum(h.gpus for h in self._world.fleet.in_pool(pool)) * self._policy.breaker_permille // 1000
-        if self._held[pool] == 0 or gpus <= limit:
+        if is_lost or self._held[pool] == 0 or gpus <= limit:
             self._held[pool] = gpus
             return [HostHeld(host=host.id, owner=HEALTH, kind=LEASE, reason="its agent has gone silent")]
         if pool in self._has_told:
@@ -60,24 +72,25 @@ class _Breaker:
         return host.gpus if max(by_itself, default=self._since_ms) > self._since_ms else 0
 
 
-def silence_ms(policy: Policy) -> int:
-    """After how long a host takes no new work."""
-    return policy.lease_ms + policy.lease_margin_ms
+def silence_ms(policy: Policy, lease_ms: int = 0) -> int:
+    """After how long a host takes no new work; `lease_ms` is what its agent keeps to, if not the policy's."""
+    return (lease_ms or policy.lease_ms) + policy.lease_margin_ms
 
 
-def loss_ms(world: World, policy: Policy, host: HostId) -> int:
+def loss_ms(world: World, policy: Policy, host: HostId, lease_ms: int = 0) -> int:
     """After how long nothing is left of what it runs."""
     graces = (found[0].request.grace_ms for name in _there(world, host) if (found := world.attempt(name)) is not None)
-    return silence_ms(policy) + max(graces, default=0) + policy.stop_margin_ms
+    return silence_ms(policy, lease_ms) + max(graces, default=0) + policy.stop_margin_ms
 
 
-def _judge(world: World, policy: Policy, breaker: _Breaker, host: Host, silent_ms: int) -> list[Event]:
+def _judge(world: World, policy: Policy, breaker: _Breaker, host: Host, silent_ms: int, lease_ms: int) -> list[Event]:
     is_held = any(hold.kind == LEASE for hold in host.holds)
-    if silent_ms < silence_ms(policy):
+    if silent_ms < silence_ms(policy, lease_ms):
         return [HostHoldCleared(host=host.id, owner=HEALTH, kind=LEASE)] if is_held else []
-    events = [] if is_held else breaker.hold(host)
     there = _there(world, host.id)
-    if there and silent_ms >= loss_ms(world, policy, host.id):
+    is_lost = bool(there) and silent_ms >= loss_ms(world, policy, host.id, lease_ms)
+    events = [] if is_held else breaker.hold(host, is_lost=is_lost)
+    if is_lost:
         events.append(LeaseLost(host=host.id, silent_ms=silent_ms, attempts=there))
     return events
 

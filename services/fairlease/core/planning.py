@@ -2,8 +2,9 @@
 
 from fairlease.core import explain
 from fairlease.core.contract_rules import check, effective_request
+from fairlease.core.dues import NEVER_MS
 from fairlease.core.job import Job
-from fairlease.core.world import NEVER_MS, World
+from fairlease.core.world import World
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.explain import PlanView
 from fairlease_schemas.ids import AccountId, BudgetId

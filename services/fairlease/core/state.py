@@ -128,3 +128,4 @@ class State(msgspec.Struct, kw_only=True):
     members: dict[BudgetId, dict[AccountId, str]] = {}
     lost: dict[AttemptId, tuple[HostId, ...]] = {}
     breaker: dict[PoolId, int] = {}
+    longest_lease_ms: int = 0

@@ -16,7 +16,7 @@ from fairlease.core import host as facts
 from fairlease.core import job as lives
 from fairlease.core.budget import Piece, Tree, Uncharged, node_of, owed
 from fairlease.core.dependency import Dependents
-from fairlease.core.dues import NEVER_MS, Dues
+from fairlease.core.dues import Dues
 from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.faults import sound
 from fairlease.core.fleet import Fleet
@@ -43,19 +43,6 @@ from fairlease_schemas.envelope import Address, Event, Record
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
 from fairlease_schemas.policy import Policy, PolicyChanged
 from fairlease_schemas.subjects import SCOPES
-
-__all__ = (
-    "IDLE",
-    "NEVER_MS",
-    "PLACED",
-    "RANKED",
-    "OpenReason",
-    "Promise",
-    "Reservation",
-    "World",
-    "promise_of",
-)
-"""The world, and the records that those who read it meet in it (state.py)."""
 
 _RareEvent = (
     cycle_events.CycleAbandoned
@@ -139,6 +126,11 @@ class World:
     def overtaken(self) -> Mapping[AttemptId, JobId]:
         """Live attempts that nobody has asked to stop, of jobs that a cancel has ended or a hold has taken."""
         return self._overtaken
+
+    @property
+    def longest_lease_ms(self) -> int:
+        """The longest lease that any policy so far gave to hosts."""
+        return self._s.longest_lease_ms
 
     @property
     def breaker(self) -> Mapping[PoolId, int]:
@@ -505,6 +497,13 @@ class World:
             lumps.add(ended_ms, lump, forget_before_ms=self._forget_before_ms())
 
     def _policy_changed(self, event: PolicyChanged, address: Address) -> None:
+        before = self._s.policy
+        if before is None or (before.lease_ms, before.stop_margin_ms) != (
+            event.policy.lease_ms,
+            event.policy.stop_margin_ms,
+        ):
+            self._s.ordered |= dict.fromkeys(self._s.hosts, self._s.position)  # their orders say these lengths
+        self._s.longest_lease_ms = max(self._s.longest_lease_ms, event.policy.lease_ms)
         self._s.policy_name = event.name
         self._s.policy = event.policy
         self._s.policy_address = address
@@ -519,6 +518,7 @@ class World:
         host = facts.evolve(self._s.hosts.get(event.host), event, now_ms)
         if host is not None:
             self.fleet.put_host(host, now_ms, forget_before_ms=self._forget_before_ms())
+            self._s.ordered.setdefault(host.id, self._s.position)  # a first order says how long its lease is
             self._news()
 
     # the cycle -----------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ which nothing more is to be decided, arms no timer at all.
 """
 
 import asyncio
+import base64
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -31,6 +33,7 @@ from fairlease_schemas.ids import HostId
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.subjects import last_token
 
+_LONGEST_LEASE_MS: Final = 1 << 40
 MOST_READ: Final = 200
 """Hosts read for one timer; the next timer reads others."""
 _LOOK_S: Final = 0.25
@@ -81,14 +84,15 @@ class Leases:
     async def read_timer(self, message: Message) -> Answer:
         """The timer's message, answered with what the leader says of the hosts in question. BusAway as it comes."""
         shell, hosts = self._shell, self._in_question()
-        found = await asyncio.gather(*(self._renewed_ms(host) for host in hosts))
-        renewed = dict(zip(hosts, found, strict=True))
+        found = await asyncio.gather(*(self._last_renewal(host) for host in hosts))
+        renewed = {host: renewed_ms for host, (renewed_ms, _) in zip(hosts, found, strict=True)}
+        leases_ms = {host: lease_ms for host, (_, lease_ms) in zip(hosts, found, strict=True) if lease_ms}
         bus_now_ms, now_s = shell.clock.bus_now_ms(), self._steady_s()
         for host, renewed_ms in renewed.items():
             known_ms = max(renewed_ms, _registered_ms(shell.world.fleet.hosts.get(host)))
             said_s = now_s - (bus_now_ms - known_ms) / 1_000
             self._heard_s[host] = max(said_s, self._heard_s.get(host, said_s))
-        said = LeasesRead(due_ms=int(last_token(message.subject)), renewed=renewed)
+        said = LeasesRead(due_ms=int(last_token(message.subject)), renewed=renewed, leases_ms=leases_ms)
         return Answer(stream=message.stream, seq=message.seq, time_ms=message.time_ms, who=self._name, said=said)
 
     async def _hear(self, message: Msg) -> None:
@@ -160,16 +164,26 @@ class Leases:
         others = [name for name, _ in self._states()] + [host.id for host in hosts.values() if _is_held(host)]
         return list(islice((name for name in dict.fromkeys([*wanted, *others]) if name in hosts), MOST_READ))
 
-    async def _renewed_ms(self, host: HostId) -> int:
-        """The bus's timestamp of the host's last renewal, by the stream's leader; 0 when there never was one."""
+    async def _last_renewal(self, host: HostId) -> tuple[int, int]:
+        """By the stream's leader the bus's timestamp of the host's last renewal, and the lease it names; 0 for none."""
         subjects, asked = self._shell.subjects, {"last_by_subj": self._shell.subjects.lease(host)}
         try:
             found = await api.request(self._shell.client, f"STREAM.MSG.GET.{subjects.leases_stream}", asked)
         except api.Refused as refusal:
             if refusal.code == NO_MESSAGE_FOUND:
-                return 0
+                return 0, 0
             raise
-        return parse_bus_time_ms(found["message"]["time"])
+        return parse_bus_time_ms(found["message"]["time"]), _lease_of(found["message"].get("data", ""))
+
+
+def _lease_of(data: str) -> int:
+    """The lease that the body of a renewal names; 0 where it names none."""
+    try:
+        said = json.loads(base64.b64decode(data))
+    except ValueError:
+        return 0
+    length_ms = said.get("lease_ms") if isinstance(said, dict) else None
+    return length_ms if isinstance(length_ms, int) and 0 < length_ms < _LONGEST_LEASE_MS else 0
 
 
 def _is_held(host: Host | None) -> bool:

@@ -20,7 +20,8 @@ import msgspec
 import nats.errors
 
 from fairlease.core.job import Phase
-from fairlease.core.world import IDLE, World
+from fairlease.core.state import IDLE
+from fairlease.core.world import World
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.follower import Entry, Follower

@@ -16,7 +16,8 @@ from fairlease.core.line import class_key
 from fairlease.core.placement.blocks import most_together, together
 from fairlease.core.placement.shape import Shape, shape_of
 from fairlease.core.placement.sides import Sides, Sizes
-from fairlease.core.world import Promise, World
+from fairlease.core.state import Promise
+from fairlease.core.world import World
 from fairlease_schemas.cycle import Part
 from fairlease_schemas.ids import HostId, JobId, PoolId
 from fairlease_schemas.reasons import Evidence, Reason

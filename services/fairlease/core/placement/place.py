@@ -28,7 +28,8 @@ from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import occupancy, tenant_of
 from fairlease.core.preemption.promise import is_sooner, soonest
 from fairlease.core.preemption.victims import Plan, Planner
-from fairlease.core.world import RANKED, OpenReason, Promise, Reservation, World
+from fairlease.core.state import RANKED, OpenReason, Promise, Reservation
+from fairlease.core.world import World
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, GangGranted, Licence, Part, PoolRank
 from fairlease_schemas.envelope import Address, Answer, Event
 from fairlease_schemas.ids import BudgetId, JobId, PoolId, attempt_id

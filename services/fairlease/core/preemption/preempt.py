@@ -18,7 +18,8 @@ from fairlease.core.preemption.occupancy import Tenant, occupancy, tenant_of
 from fairlease.core.preemption.patience import worth_waiting
 from fairlease.core.preemption.promise import is_sooner, leaving_for, soonest, why_over
 from fairlease.core.preemption.victims import MAX_VICTIMS, Plan, Planner
-from fairlease.core.world import PLACED, Promise, World, promise_of
+from fairlease.core.state import PLACED, Promise, promise_of
+from fairlease.core.world import World
 from fairlease_schemas.cycle import (
     Claim,
     CycleClosed,

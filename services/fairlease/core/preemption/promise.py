@@ -21,7 +21,8 @@ from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_licensed
 from fairlease.core.preemption.victims import Plan, cheapest_on, plan_with
-from fairlease.core.world import Promise, World
+from fairlease.core.state import Promise
+from fairlease.core.world import World
 from fairlease_schemas.cycle import PromiseEnd
 from fairlease_schemas.ids import HostId, JobId
 from fairlease_schemas.policy import Policy
