@@ -436,7 +436,7 @@ beside the log.
 _ABSENT: Final = """\
 ## Not in this release
 
-Carried and not yet acted on: `start_limit`. Refused by this release's agent, which starts plain processes: images,
+Refused by this release's agent, which starts plain processes: images,
 secrets, source. Compared before a resume only for checkpoints in a `store:`: `state`. To come: interactive jobs.
 Out of scope altogether: services without end, advance reservations by people, slices of a GPU, deadlines.
 """

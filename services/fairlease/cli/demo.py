@@ -29,6 +29,7 @@ from fairlease_schemas.policy import Policy, WindowBound
 from fairlease_schemas.units import MINUTE_MS, SECOND_MS
 
 HOSTS, GPUS = 3, 8
+LESSON: Final = Path(__file__).parents[2] / "fairlease_sdk" / "lesson.py"
 _LIMIT_S: Final = 60.0
 POLICY: Final = Policy(
     lookback_ms=10 * MINUTE_MS,
@@ -208,7 +209,7 @@ async def _training(demo: Demo) -> str:
     terms = ("--budget", "speech", "--gpus", str(GPUS - 1), "--min-runtime", "0s", "--timeout", "1h", "--grace", "3s")
     saves = ("--checkpoint-uri", "store:demo/lesson", "--checkpoint-signal", "none")
     paths = ("--env", f"PYTHONPATH={os.pathsep.join(path for path in sys.path if path)}")
-    job = await demo.submit(*terms, *saves, *paths, "--", sys.executable, str(Path(__file__).with_name("lesson.py")))
+    job = await demo.submit(*terms, *saves, *paths, "--", sys.executable, str(LESSON))
     await demo.until(job, "running")
     return job
 

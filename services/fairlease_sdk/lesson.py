@@ -1,4 +1,4 @@
-"""The demo's training run: a plane is fitted to noisy points, by the standard library alone.
+"""A lesson in saving and going on, which the demo runs: a plane is fitted to noisy points, by the standard library alone.
 
 A real optimisation with a state worth saving: weights, the random numbers and the step. It saves itself
 when it is asked to stop and goes on from there, so that a resumed run learns what an undisturbed one
