@@ -1,4 +1,4 @@
-"""A lesson in saving and going on, which the demo runs: a plane is fitted to noisy points, by the standard library alone.
+"""A lesson in saving and going on, which the demo runs: a plane is fitted to noisy points, without any library.
 
 A real optimisation with a state worth saving: weights, the random numbers and the step. It saves itself
 when it is asked to stop and goes on from there, so that a resumed run learns what an undisturbed one
@@ -43,7 +43,7 @@ def save(directory: Path, step: int, weights: list[float], chance: random.Random
 
 def resumed(directory: Path) -> tuple[int, list[float], random.Random]:
     """The newest checkpoint's step, weights and random numbers; the beginning without one."""
-    chance, saved = random.Random(1), fairlease.latest_checkpoint(directory)  # noqa: S311 - a seeded workload
+    chance, saved = random.Random(1), fairlease.latest_checkpoint(directory)
     if saved is None:
         return 0, [0.0, 0.0, 0.0], chance
     state: dict[str, Any] = json.loads(Path(saved.path("state.json")).read_text(encoding="utf-8"))
