@@ -5,7 +5,6 @@ from enum import StrEnum
 import msgspec
 
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId
-from fairlease_schemas.units import MINUTE_MS
 
 
 class Licence(StrEnum):
@@ -90,7 +89,7 @@ class GangGranted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """A whole gang got its GPUs; the address of this event is the attempt's fencing token.
 
     `licence` is what ranked the claim; `window_ms` is protected from now on. Parts that have not all started
-    within `start_limit_ms` end the attempt (1.15).
+    within `start_limit_ms` end the attempt (1.15); 0 where no limit was given.
     """
 
     job: JobId
@@ -100,7 +99,7 @@ class GangGranted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     parts: tuple[Part, ...]
     window_ms: int
     licence: Licence
-    start_limit_ms: int = 10 * MINUTE_MS
+    start_limit_ms: int = 0
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -284,9 +284,9 @@ class BudgetNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     budget: str
+    order: str
     parent: str = ""
     weight: int = 1
-    order: str = "fifo"
     max_protected_permille: int = 0
     burst_permille: int = 0
     leads: tuple[str, ...] = ()

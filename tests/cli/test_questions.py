@@ -55,7 +55,7 @@ def test_a_part_of_the_tree_is_shown_with_what_is_below_it(cell: Cell) -> None:
         share_row("a1", "a", 2, 1),
         share_row("b", "root", 1, 1),
     )
-    nodes = (BudgetNode(budget="a", leads=("ann",)), BudgetNode(budget="b", leads=("bob",)))
+    nodes = (BudgetNode(budget="a", order="fifo", leads=("ann",)), BudgetNode(budget="b", order="fifo", leads=("bob",)))
     cell.plan.replies["shares"] = SharesView(rows=rows, as_of=AS_OF, nodes=nodes)
     assert cell.run("budget", "show", "a", "-o", "name").out.split() == ["a", "a1"]
     shown = cell.run("budget", "show", "a", "--json")

@@ -226,7 +226,7 @@ def test_shares_and_rank_fit_eighty_columns() -> None:
 
 def test_budgets_show_order_caps_and_people() -> None:
     nodes = (
-        BudgetNode(budget="org", is_everybodys=True),
+        BudgetNode(budget="org", order="fifo", is_everybodys=True),
         BudgetNode(
             budget="a",
             parent="org",
@@ -238,7 +238,7 @@ def test_budgets_show_order_caps_and_people() -> None:
             members=("bob", "zoe"),
             more_accounts=2,
         ),
-        BudgetNode(budget="a1", parent="a"),
+        BudgetNode(budget="a1", order="fifo", parent="a"),
     )
     assert settings(nodes, PLAIN) == (
         "BUDGET  PARENT  WEIGHT  ORDER     WINDOW CAP    CAP  LEADS      MEMBERS\n"

@@ -32,7 +32,6 @@ from fairlease_schemas.job import (
     PartGone,
     Request,
 )
-from fairlease_schemas.units import MINUTE_MS
 
 replace = msgspec.structs.replace
 
@@ -88,7 +87,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     ended_ms: int = 0
     stopped_by: AccountId = ""
-    start_limit_ms: int = 10 * MINUTE_MS
+    start_limit_ms: int = 0
     drained_from: HostId = ""
     is_credited: bool = False
 
@@ -352,7 +351,7 @@ def due_ms(job: Job) -> int | None:
     if attempt is None or attempt.ending is not None:
         return None
     limit_ms = job.request.timeout_ms
-    if attempt.started_ms is None:
+    if attempt.started_ms is None and attempt.start_limit_ms:
         limit_ms = min(limit_ms, attempt.start_limit_ms)
     return attempt.granted_ms + limit_ms
 
