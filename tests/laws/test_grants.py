@@ -7,7 +7,7 @@ from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, Reser
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.host import HostHeld, HostHoldCleared
 from fairlease_schemas.ids import job_of
-from fairlease_schemas.job import AttemptEnded
+from fairlease_schemas.job import AttemptEnded, End, JobRequeued
 from fairlease_schemas.orders import HostOrder
 from tests.dsl.cell import Cell
 from tests.laws.examine import at_length, examine
@@ -32,6 +32,8 @@ class Occupancy:
                     self._granted(cell, event, record.at_ms)
                 case ReservationMade():
                     self.kept[event.job] = (event, cell.world.log_time_ms + event.for_ms)
+                case JobRequeued() if event.end is End.FAULT:
+                    self._kept_after_fault(cell, event.job)
                 case ReservationEnded():
                     del self.kept[event.job]
                 case AttemptEnded():
@@ -50,6 +52,16 @@ class Occupancy:
         for host in cell.world.fleet.hosts:
             for index, attempt in enumerate(cell.world.fleet.occupants(host)):
                 assert self.holder.get((host, index), "") == attempt, "the fold's occupancy is the log's"
+
+    def _kept_after_fault(self, cell: Cell, name: str) -> None:
+        """Rule 7.7: where no part ended by the fault, for as long as the policy says."""
+        policy, last = cell.world.policy, cell.world.jobs[name].attempts[-1]
+        assert policy is not None
+        broken = {part.host for part in last.gone if part.end is End.FAULT}
+        hosts = tuple(host for host in last.hosts if host not in broken)
+        if hosts and cell.phase(name) == "waiting":
+            kept = ReservationMade(job=name, pool=last.pool, hosts=hosts, for_ms=policy.fault_reserve_ms)
+            self.kept[name] = (kept, cell.world.log_time_ms + kept.for_ms)
 
     def _granted(self, cell: Cell, event: GangGranted, at_ms: int) -> None:
         job = cell.world.jobs[event.job]

@@ -173,7 +173,11 @@ def entitled(history: History, policy: Policy, pool: str, now_ms: int) -> dict[s
             if name in total:
                 total[name] += part
         index = same
-    floor = divided(tree, moments[-1].schedulable.get(pool, 0) * policy.entitlement_floor_ms)
+    # Rule 2.3: the floor, but never more than a share that always stood would have: the lookback, or what fades to
+    # h / ln 2, written as 1.443 h.
+    most_ms = [policy.entitlement_floor_ms, policy.lookback_ms]
+    most_ms += [policy.half_life_ms * 1443 // 1000] * bool(policy.half_life_ms)
+    floor = divided(tree, moments[-1].schedulable.get(pool, 0) * min(most_ms))
     return {name: max(total[name], floor[name]) for name in tree}
 
 

@@ -219,7 +219,7 @@ def test_standings_are_what_adding_up_every_piece_gives(states: int) -> None:
 
 @pytest.mark.parametrize("states", STATES)
 def test_who_is_next_is_who_comes_first_when_all_are_ranked_again(states: int) -> None:
-    compare(same_picks, states, *Licence)
+    compare(same_picks, states, *(kind for kind in Licence if kind is not Licence.DRAIN))
 
 
 @pytest.mark.parametrize("states", STATES)

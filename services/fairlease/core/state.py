@@ -53,30 +53,25 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts that will be free for one job at `start_ms` (6.2); evictions there are ordered at `evict_ms`."""
+    """Hosts that will be free for one job at `start_ms` (6.2)."""
 
     job: JobId
     pool: PoolId
     hosts: tuple[HostId, ...]
     start_ms: int
-    evict_ms: int
     licence: cycle_events.Licence
     made: Address
-    made_ms: int
 
 
-def promise_of(event: cycle_events.PromiseMade, address: Address, now_ms: int, margin_ms: int) -> Promise:
+def promise_of(event: cycle_events.PromiseMade, address: Address, now_ms: int) -> Promise:
     """The promise that the event made at `now_ms`."""
-    start_ms = now_ms + event.start_in_ms
     return Promise(
         job=event.job,
         pool=event.pool,
         hosts=event.hosts,
-        start_ms=start_ms,
-        evict_ms=start_ms - event.grace_ms - margin_ms,
+        start_ms=now_ms + event.start_in_ms,
         licence=event.licence,
         made=address,
-        made_ms=now_ms,
     )
 
 

@@ -559,10 +559,8 @@ class World:
         self._news()
 
     def _promise_made(self, event: cycle_events.PromiseMade, address: Address, now_ms: int) -> None:
-        policy = self._s.policy
         self._s.promise_book.made += 1
-        margin_ms = policy.stop_margin_ms if policy else 0
-        self._s.promises[event.job] = promise_of(event, address, now_ms, margin_ms)
+        self._s.promises[event.job] = promise_of(event, address, now_ms)
 
     def _promise_ended(self, event: cycle_events.PromiseEnded) -> None:
         if self._s.promises.pop(event.job, None) is not None:

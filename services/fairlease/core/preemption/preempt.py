@@ -213,7 +213,7 @@ class _Step:
         )
         self.events.append(made)
         # Where everybody may go by now, this is the instant to say so: the next cycle would be too late.
-        self._tell(view, promise_of(made, self._world.cycle.address, self._now_ms, self._policy.stop_margin_ms))
+        self._tell(view, promise_of(made, self._world.cycle.address, self._now_ms))
 
     def end_reasons(self) -> None:
         """Claims that wait for a checkpoint or a window, and those that no longer do (5.5, 9.3)."""
