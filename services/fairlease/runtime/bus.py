@@ -16,6 +16,7 @@ Each rule below answers a defect of faststream 0.7 that tests/services/test_bus.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -41,6 +42,7 @@ from fairlease_schemas.subjects import last_token
 
 log = logging.getLogger("fairlease.bus")
 
+_FLUSH_S: Final = 1
 _FETCH_S: Final = 2.0
 """How long one request waits for a message: also the time in which a deleted consumer is noticed."""
 _THRESHOLD_S: Final = 60.0
@@ -134,6 +136,10 @@ class Bus:
         subscriber(answer)
         self._answering.append(subscriber)
         await subscriber.start()
+        # Whoever asks from now on finds somebody: the bus has the subscription when it answers a ping. When it is
+        # away it gets it with the next connection.
+        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+            await self.client.flush(_FLUSH_S)
 
     def _renew_all(self) -> None:
         for feed in self._inputs:
