@@ -190,6 +190,7 @@ class WhyText(msgspec.Struct, frozen=True, kw_only=True):
 class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
     """Why a job is where it is (decisions.md 9).
 
+    `rank` counts from 1 those that wait in the order of being tried, `ahead_gpus` what those before it ask for.
     `held_by` is who holds it and `held_for` why, `cancelled_for` the job that it waited for and that did not end well.
     """
 
@@ -204,6 +205,7 @@ class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
     held_by: str = ""
     cancelled_for: str = ""
     held_for: str = ""
+    ahead_gpus: int | None = None
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):

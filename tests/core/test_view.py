@@ -298,3 +298,12 @@ def test_a_held_job_says_who_holds_it_and_why() -> None:
     assert (found.held_by, found.held_for) == ("ann", "wait for the new data")
     assert "is held by ann (wait for the new data)" in found.text.en
     assert view.job_view(here.world, here.world.jobs[job]).held_for == "wait for the new data"
+
+
+def test_a_waiting_job_is_told_how_many_gpus_are_asked_for_before_it() -> None:
+    # rule: 9.2
+    here = cell()
+    here.submit("full", gpus_per_host=8)
+    first, second, third = (here.submit(f"w{gpus}", gpus_per_host=gpus) for gpus in (8, 4, 2))
+    places = [explain.why(here.world, here.world.jobs[job]) for job in (first, second, third)]
+    assert [(found.rank, found.ahead_gpus) for found in places] == [(1, 0), (2, 8), (3, 12)]

@@ -207,6 +207,7 @@ def _why(view: Why, now_ms: int, style: Style, lang: str) -> str:
             ("job", view.job),
             ("state", view.state),
             ("rank", "" if view.rank is None else str(view.rank)),
+            ("ahead of it", f"{view.ahead_gpus} GPUs" if view.ahead_gpus else ""),
             ("starts", f"{until(view.start_by_ms, clock_ms)} at the latest" if view.start_by_ms is not None else ""),
             ("why", sentence),
         ),

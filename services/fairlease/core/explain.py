@@ -37,7 +37,8 @@ MAX_COUNTERFACTUALS = 3
 
 def why(world: World, job: Job) -> Why:
     """The whole answer at the fold's position."""
-    rank = _rank(world, job.id) if job.phase is Phase.WAITING else None
+    place = _place(world, job.id) if job.phase is Phase.WAITING else None
+    rank = place[0] if place is not None else None
     found = _open_reasons(world, job)
     reasons = tuple(map(_reason, found))
     sentences = [sentence_of(str(reason.code), reason.evidence) for reason in found]
@@ -60,6 +61,7 @@ def why(world: World, job: Job) -> Why:
         held_by=job.held_by,
         held_for=job.held_for,
         cancelled_for=job.cancelled_for,
+        ahead_gpus=place[1] if place is not None else None,
     )
 
 
@@ -94,8 +96,14 @@ def told(code: str, evidence: Evidence) -> dict[str, int | str]:
     return {k: v for k, v in msgspec.structs.asdict(evidence).items() if k in fields}
 
 
-def _rank(world: World, job: JobId) -> int | None:
-    return next((place for place, name in enumerate(order_of_waiting(world), 1) if name == job), None)
+def _place(world: World, job: JobId) -> tuple[int, int] | None:
+    """The job's rank among all that wait, from 1, and how many GPUs those before it ask for: its distance (9.2)."""
+    ahead_gpus = 0
+    for rank, name in enumerate(order_of_waiting(world), 1):
+        if name == job:
+            return rank, ahead_gpus
+        ahead_gpus += world.jobs[name].gpus
+    return None
 
 
 def _open_reasons(world: World, job: Job) -> list[OpenReason]:
