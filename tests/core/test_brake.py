@@ -2,10 +2,9 @@
 
 import pytest
 
-from fairlease.core.departures import exempt_until_ms, protected_for_ms, protected_until_ms
+from fairlease.core.departures import exempt_until_ms, needs_ms, protected_for_ms, protected_until_ms
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Job
-from fairlease.core.placement.place import needs_ms
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Reason, ReasonBegan

@@ -47,6 +47,11 @@ def protected_for_ms(policy: Policy, job: Job, now_ms: int) -> int:
     return max(1, job.request.min_runtime_ms, exempt_until_ms(policy, job) - now_ms)
 
 
+def needs_ms(policy: Policy, job: Job, now_ms: int) -> int:
+    """How long hosts are taken at most before the job can be gone: protection, grace and stop margin (6.3)."""
+    return protected_for_ms(policy, job, now_ms) + job.request.grace_ms + policy.stop_margin_ms
+
+
 def departure(policy: Policy, job: Job, attempt: Attempt, now_ms: int) -> Departure:
     """When the attempt will have to go: at the end of its protection, or of its timeout if that is sooner.
 

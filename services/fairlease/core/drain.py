@@ -9,6 +9,8 @@ orders evictions, asks here whom to tell, and when.
 
 from collections.abc import Iterator
 
+import msgspec
+
 from fairlease.core.departures import protected_until_ms
 from fairlease.core.host import DRAIN, Drain, Host
 from fairlease.core.job import Attempt, Job
@@ -23,7 +25,6 @@ from fairlease_schemas.host import (
     HostHeld,
     HostHoldCleared,
 )
-from fairlease_schemas.ids import PoolId
 from fairlease_schemas.job import CommandRefused, Problem
 from fairlease_schemas.policy import Policy
 
@@ -41,7 +42,7 @@ def request(world: World, policy: Policy, answer: Answer, said: RequestDrain, no
         return CommandRefused(account=answer.who, verb="request-drain", seq=answer.seq, problems=(problem,))
     start_ms = max(now_ms, said.not_before_ms)
     drain = host.drain
-    if drain is not None and (_start(drain, now_ms), drain.deadline_ms) == (start_ms, said.deadline_ms):
+    if drain is not None and (max(now_ms, drain.start_ms), drain.deadline_ms) == (start_ms, said.deadline_ms):
         return None
     is_queued = not _has_room(world, policy, host)
     asked = Drain(
@@ -62,7 +63,7 @@ def undrain(world: World, answer: Answer, said: UndrainHost) -> list[Event]:
     host = world.fleet.hosts.get(said.host)
     if host is not None and host.drain is not None and host.drain.owner == answer.who:
         cancelled: list[Event] = [DrainCancelled(host=host.id, account=answer.who)]
-        if _is_held(host):
+        if host.is_held_as(DRAIN):
             cancelled.append(HostHoldCleared(host=host.id, owner=answer.who, kind=DRAIN))
         return cancelled
     if host is not None and host.drain is None:
@@ -90,10 +91,6 @@ def _problem(answer: Answer, host: Host | None, said: RequestDrain, now_ms: int)
     return None
 
 
-def _start(drain: Drain, now_ms: int) -> int:
-    return max(now_ms, drain.start_ms)
-
-
 def _has_room(world: World, policy: Policy, host: Host) -> bool:
     """Whether this host may drain beside those that do (7.3); one of a pool always may."""
     pool = host.inventory.pool
@@ -101,24 +98,17 @@ def _has_room(world: World, policy: Policy, host: Host) -> bool:
         h for h in world.fleet.draining() if h.inventory.pool == pool and h.id != host.id and h.closes_ms is not None
     ]
     gpus = host.gpus + sum(h.gpus for h in others)
-    return not others or gpus * 1000 <= _pool_gpus(world, pool) * policy.max_draining_permille
-
-
-def _pool_gpus(world: World, pool: PoolId) -> int:
-    return sum(host.gpus for host in world.fleet.in_pool(pool))
+    return not others or gpus * 1000 <= world.fleet.gpus_in(pool) * policy.max_draining_permille
 
 
 # what follows by itself ----------------------------------------------------------------------------------
 def duties(world: World, policy: Policy, now_ms: int) -> Iterator[Event]:
     """Holds whose time has come, progress, completion, and who comes from the queue; hosts by id, the queue by age."""
-    for host in world.fleet.draining():
-        drain = host.drain
-        if drain is None or drain.is_queued or drain.is_done:
-            continue
+    for host, drain in _under_way(world):
         left = world.fleet.attempts_on(host.id)
-        if now_ms >= drain.start_ms and not _is_held(host):
+        if now_ms >= drain.start_ms and not host.is_held_as(DRAIN):
             yield HostHeld(host=host.id, owner=drain.owner, kind=DRAIN, reason=drain.reason)
-        if not left and _is_held(host):
+        if not left and host.is_held_as(DRAIN):
             yield DrainCompleted(host=host.id)
         elif len(left) < drain.left:
             empty_ms = empty_by_ms(world, policy, host, drain, now_ms)
@@ -126,31 +116,21 @@ def duties(world: World, policy: Policy, now_ms: int) -> Iterator[Event]:
     queued = [host for host in world.fleet.draining() if host.drain is not None and host.drain.is_queued]
     for host in sorted(queued, key=lambda h: (h.drain.asked_ms if h.drain else 0, h.id)):
         if host.drain is not None and _has_room(world, policy, host):
-            asked = Drain(
-                owner=host.drain.owner,
-                start_ms=max(now_ms, host.drain.start_ms),
-                deadline_ms=host.drain.deadline_ms,
-                empty_ms=0,
-                left=0,
-                reason=host.drain.reason,
-                external_id=host.drain.external_id,
-            )
+            asked = msgspec.structs.replace(host.drain, start_ms=max(now_ms, host.drain.start_ms), is_queued=False)
             yield _plan(world, policy, host, asked, now_ms)
             return  # the next one is judged beside it
 
 
 def due_ms(world: World) -> int | None:
     """When the next drain begins."""
-    starts = [
-        host.drain.start_ms
-        for host in world.fleet.draining()
-        if host.drain is not None and not host.drain.is_queued and not _is_held(host)
-    ]
-    return min(starts, default=None)
+    return min((drain.start_ms for host, drain in _under_way(world) if not host.is_held_as(DRAIN)), default=None)
 
 
-def _is_held(host: Host) -> bool:
-    return any(hold.kind == DRAIN for hold in host.holds)
+def _under_way(world: World) -> Iterator[tuple[Host, Drain]]:
+    """Hosts whose drain is neither queued nor complete, by id."""
+    for host in world.fleet.draining():
+        if host.drain is not None and not host.drain.is_queued and not host.drain.is_done:
+            yield host, host.drain
 
 
 def _plan(world: World, policy: Policy, host: Host, asked: Drain, now_ms: int) -> DrainPlanned:
@@ -195,10 +175,7 @@ def told_at_ms(policy: Policy, drain: Drain, job: Job, attempt: Attempt) -> int:
 def leaving(world: World, policy: Policy) -> list[tuple[int, Job, Attempt, Host]]:
     """Everybody who stands on a draining host and was not told to leave: by when to tell, then by attempt."""
     found: dict[str, tuple[int, Job, Attempt, Host]] = {}
-    for host in world.fleet.draining():
-        drain = host.drain
-        if drain is None or drain.is_queued or drain.is_done:
-            continue
+    for host, drain in _under_way(world):
         for name in world.fleet.attempts_on(host.id):
             known = world.attempt(name)
             if known is not None and known[1].ending is None and not known[1].is_stillborn:

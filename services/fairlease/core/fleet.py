@@ -37,6 +37,10 @@ class Fleet:
     def in_pool(self, pool: PoolId) -> Iterator[Host]:
         return (host for host in self.hosts.values() if host.inventory.pool == pool)
 
+    def gpus_in(self, pool: PoolId) -> int:
+        """GPUs of all registered hosts of the pool, held or not."""
+        return sum(host.gpus for host in self.in_pool(pool))
+
     def occupants(self, host: HostId) -> list[AttemptId]:
         """Who holds GPU 0, 1, …; empty text for a free one. Not to be written to."""
         return self._occupants[host]

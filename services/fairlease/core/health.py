@@ -55,7 +55,7 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer, now_ms: in
             pools = _pools_beside(world, staged, answer.said.inventory.pool)
             event = hosts.register(host, answer, answer.said, pools=pools, is_busy=is_busy)
             events: list[Event] = [] if event is None else [event]
-            held = host is not None and any(hold.kind == CHANGED_DEVICES for hold in host.holds)
+            held = host is not None and host.is_held_as(CHANGED_DEVICES)
             is_as_registered = isinstance(event, HostRegistered) or (host and host.inventory == answer.said.inventory)
             if held and is_as_registered:
                 events.append(HostHoldCleared(host=answer.who, owner=HEALTH, kind=CHANGED_DEVICES))

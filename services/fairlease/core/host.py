@@ -79,6 +79,10 @@ class Host(msgspec.Struct, frozen=True):
     registered_ms: int = 0
     drain: Drain | None = None
 
+    def is_held_as(self, kind: str) -> bool:
+        """Whether a hold of that kind stands."""
+        return any(hold.kind == kind for hold in self.holds)
+
     @property
     def closes_ms(self) -> int | None:
         """From when on a drain lets nothing be placed here; None without one, and while it is queued."""
@@ -155,7 +159,7 @@ def register(
     if host is not None and (host.incarnation, host.inventory) == (said.incarnation, said.inventory):
         return None
     if host is not None and is_busy and host.inventory != said.inventory:
-        if any(hold.kind == CHANGED_DEVICES for hold in host.holds):
+        if host.is_held_as(CHANGED_DEVICES):
             return None
         return HostHeld(host=who, owner=HEALTH, kind=CHANGED_DEVICES, reason="devices changed under running work")
     return HostRegistered(host=who, incarnation=said.incarnation, inventory=said.inventory)

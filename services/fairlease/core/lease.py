@@ -58,7 +58,7 @@ class _Breaker:
         if pool not in self._held:
             self._held[pool] = sum(map(self._counted, self._world.fleet.in_pool(pool)))
         gpus = self._held[pool] + host.gpus
-        limit = sum(h.gpus for h in self._world.fleet.in_pool(pool)) * self._policy.breaker_permille // 1000
+        limit = self._world.fleet.gpus_in(pool) * self._policy.breaker_permille // 1000
         if is_lost or self._held[pool] == 0 or gpus <= limit:
             self._held[pool] = gpus
             return [HostHeld(host=host.id, owner=HEALTH, kind=LEASE, reason="its agent has gone silent")]
@@ -79,15 +79,15 @@ def silence_ms(policy: Policy, lease_ms: int = 0) -> int:
 
 def loss_ms(world: World, policy: Policy, host: HostId, lease_ms: int = 0) -> int:
     """After how long nothing is left of what it runs."""
-    graces = (found[0].request.grace_ms for name in _there(world, host) if (found := world.attempt(name)) is not None)
+    graces = (found[0].request.grace_ms for name in remains(world, host) if (found := world.attempt(name)) is not None)
     return silence_ms(policy, lease_ms) + max(graces, default=0) + policy.stop_margin_ms
 
 
 def _judge(world: World, policy: Policy, breaker: _Breaker, host: Host, silent_ms: int, lease_ms: int) -> list[Event]:
-    is_held = any(hold.kind == LEASE for hold in host.holds)
+    is_held = host.is_held_as(LEASE)
     if silent_ms < silence_ms(policy, lease_ms):
         return [HostHoldCleared(host=host.id, owner=HEALTH, kind=LEASE)] if is_held else []
-    there = _there(world, host.id)
+    there = remains(world, host.id)
     is_lost = bool(there) and silent_ms >= loss_ms(world, policy, host.id, lease_ms)
     events = [] if is_held else breaker.hold(host, is_lost=is_lost)
     if is_lost:
@@ -95,7 +95,7 @@ def _judge(world: World, policy: Policy, breaker: _Breaker, host: Host, silent_m
     return events
 
 
-def _there(world: World, host: HostId) -> tuple[AttemptId, ...]:
+def remains(world: World, host: HostId) -> tuple[AttemptId, ...]:
     """Attempts of which a part there is neither reported gone nor lost already, by id."""
     return tuple(
         name

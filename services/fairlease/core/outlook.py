@@ -6,7 +6,7 @@ tried; who is really next is the rank's business. Nothing here decides, and noth
 
 import msgspec
 
-from fairlease.core.departures import protected_for_ms
+from fairlease.core.departures import needs_ms
 from fairlease.core.fairshare.next_pick import Pick
 from fairlease.core.fairshare.rank import request_class
 from fairlease.core.fairshare.scales import Scales
@@ -16,7 +16,7 @@ from fairlease.core.line import WaitingClass
 from fairlease.core.placement.fit import Room
 from fairlease.core.placement.limits import Caps
 from fairlease.core.placement.verdict import Verdicts
-from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.licence import Permit, permit_for
 from fairlease.core.preemption.occupancy import Tenant, occupancy
 from fairlease.core.preemption.promise import soonest
 from fairlease.core.preemption.victims import plan_now
@@ -66,13 +66,12 @@ class Outlooks:
         room, scales, verdicts = self._pool(pool)
         policy, now_ms = self._policy, self._now_ms
         shape = room.shape(job)
-        needs_ms = protected_for_ms(policy, job, now_ms) + job.request.grace_ms + policy.stop_margin_ms
         owed = [o for o in (self._world.promises.get(job.id), self._world.reservations.get(job.id)) if o is not None]
         permit = permit_now(policy, scales, job, is_counted=any(o.pool == pool for o in owed))
         capped = None if owed or job.is_idle_work else self._caps[pool].refuses(_pick(job, permit), is_counted=False)
         if capped is not None:
             return Outlook(when=LATER, pool=pool, code=capped[0], evidence=capped[1])
-        parts = room.find(shape, job.id, needs_ms)
+        parts = room.find(shape, job.id, needs_ms(policy, job, now_ms))
         if parts is not None:
             return Outlook(when=NOW, pool=pool, start_by_ms=now_ms, hosts=tuple(part.host for part in parts))
         tenants = verdicts.occupancy
@@ -80,7 +79,7 @@ class Outlooks:
         code = verdicts.code(shape, job.id, permit)
         evidence = verdicts.evidence(code, shape, job.id, permit)
         if plan is not None:
-            start_ms = now_ms + max(victim.grace_ms for victim in plan.victims) + policy.stop_margin_ms
+            start_ms = plan.free_by_ms(policy, now_ms)
             return Outlook(
                 when=AFTER_EVICTIONS,
                 pool=pool,
@@ -129,13 +128,8 @@ def permit_now(policy: Policy, scales: Scales, job: Job, *, is_counted: bool) ->
     else:
         is_under = any(node.is_under for node in scales.path(job.budget))
         licence = Licence.UNDER_SHARE if is_under else Licence.OVER_SHARE
-    return Permit(
-        scales,
-        job.budget,
-        licence,
-        window_gpu_ms=0 if is_counted else job.gpus * job.request.min_runtime_ms,
-        margin_permille=policy.margin_permille,
-    )
+    window_gpu_ms = job.gpus * job.request.min_runtime_ms
+    return permit_for(policy, scales, job.budget, licence, window_gpu_ms, is_counted=is_counted)
 
 
 def _soonness(outlook: Outlook) -> tuple[int, int]:

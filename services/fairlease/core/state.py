@@ -75,6 +75,11 @@ def promise_of(event: cycle_events.PromiseMade, address: Address, now_ms: int) -
     )
 
 
+def is_served(kept: Reservation | None) -> bool:
+    """Whether evictions for the whole of a claim are ordered by now: more than what a fault left it is kept."""
+    return kept is not None and not kept.is_part
+
+
 class PromiseBook(msgspec.Struct, kw_only=True):
     """How promises ended so far (6.4)."""
 

@@ -312,7 +312,7 @@ def drain_view(world: World, host: HostId) -> DrainView | None:
     drain = known.drain if known is not None else None
     if known is None or drain is None:
         return None
-    is_begun = any(hold.kind == DRAIN for hold in known.holds)
+    is_begun = known.is_held_as(DRAIN)
     state = "queued" if drain.is_queued else "drained" if drain.is_done else "draining" if is_begun else "planned"
     return DrainView(
         owner=drain.owner,

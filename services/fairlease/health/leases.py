@@ -147,12 +147,7 @@ class Leases:
     def _is_gone(self, policy: Policy, host: HostId, silent_ms: float) -> bool:
         """Whether something that ran there is still on the books, and must be over by now."""
         world = self._shell.world
-        return silent_ms >= lease.loss_ms(world, policy, host) and any(
-            host not in world.lost.get(name, ())
-            and (found := world.attempt(name)) is not None
-            and all(part.host != host for part in found[1].gone)
-            for name in world.fleet.attempts_on(host)
-        )
+        return silent_ms >= lease.loss_ms(world, policy, host) and bool(lease.remains(world, host))
 
     def _in_question(self) -> list[HostId]:
         """Those the timer was armed for, others of which there may be something to decide, and those held.
@@ -187,7 +182,7 @@ def _lease_of(data: str) -> int:
 
 
 def _is_held(host: Host | None) -> bool:
-    return host is not None and any(hold.kind == LEASE for hold in host.holds)
+    return host is not None and host.is_held_as(LEASE)
 
 
 def _registered_ms(host: Host | None) -> int:

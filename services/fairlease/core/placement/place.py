@@ -14,7 +14,7 @@ import msgspec
 
 from fairlease.core import job as lives
 from fairlease.core.decision import Decision, decision_ms
-from fairlease.core.departures import protected_for_ms
+from fairlease.core.departures import needs_ms, protected_for_ms
 from fairlease.core.fairshare.next_pick import Members, Pick, Picker
 from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.job import Job, Phase
@@ -24,11 +24,11 @@ from fairlease.core.placement.limits import Caps, Lane, Savings
 from fairlease.core.placement.shape import Shape
 from fairlease.core.placement.sides import asked
 from fairlease.core.placement.verdict import PLAIN, Verdicts
-from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.licence import Permit, permit_for
 from fairlease.core.preemption.occupancy import occupancy, tenant_of
 from fairlease.core.preemption.promise import is_sooner, soonest
 from fairlease.core.preemption.victims import Plan, Planner
-from fairlease.core.state import RANKED, OpenReason, Promise, Reservation
+from fairlease.core.state import RANKED, OpenReason, Promise, Reservation, is_served
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, GangGranted, Licence, Part, PoolRank
 from fairlease_schemas.envelope import Address, Answer, Event
@@ -91,11 +91,6 @@ def place(world: World, policy: Policy, ranked: CycleRanked, now_ms: int) -> Pla
 def grant_bytes(parts: tuple[Part, ...]) -> int:
     """An upper bound of what the grant of these parts takes in a record."""
     return 320 + sum(32 + len(part.host) + 3 * len(part.gpus) for part in parts)
-
-
-def needs_ms(policy: Policy, job: Job, now_ms: int) -> int:
-    """How long hosts are taken at most before the job can be gone: protection, grace and stop margin (6.3)."""
-    return protected_for_ms(policy, job, now_ms) + job.request.grace_ms + policy.stop_margin_ms
 
 
 class _PoolPlacement:
@@ -172,11 +167,6 @@ class _PoolPlacement:
                 return owed
         return None
 
-    def _is_served(self, job: JobId) -> bool:
-        """Whether evictions for the whole of it are ordered by now."""
-        kept = self._world.reservations.get(job)
-        return kept is not None and not kept.is_part
-
     def _is_counted(self, job: JobId) -> bool:
         """Whether the claim's window is among the promised of this pool already (2.5)."""
         return self._commitment(job) is not None
@@ -236,7 +226,7 @@ class _PoolPlacement:
             return  # from the lane or from another pool, and what was said of it there stands
         permit = permit_of(self._policy, self._picker, pick, is_counted=self._is_counted(pick.job))
         claim = Claim(job=pick.job, pool=self._rank.pool, key=pick.of.key, licence=pick.licence)
-        is_claimant = pick.licence is not Licence.IDLE and not self._is_served(pick.job)
+        is_claimant = pick.licence is not Licence.IDLE and not is_served(self._world.reservations.get(pick.job))
         may_claim = not placed.claims or pick.of.budget not in placed.leaves_with_claim
         plan = self._planner.plan(self._room, shape, permit, pick.job) if is_claimant else None
         promise = self._world.promises.get(pick.job)
@@ -361,13 +351,8 @@ def kept_first(world: World, pool: PoolId, now_ms: int) -> tuple[Members, Member
 def permit_of(policy: Policy, picker: Picker, pick: Pick, *, is_counted: bool) -> Permit:
     """The pick's licence over the numbers as they stand in this step; its window is new unless it `is_counted`."""
     of = pick.of
-    return Permit(
-        picker.scales,
-        of.budget,
-        pick.licence,
-        window_gpu_ms=0 if is_counted else of.hosts * of.gpus_per_host * of.min_runtime_ms,
-        margin_permille=policy.margin_permille,
-    )
+    window_gpu_ms = of.hosts * of.gpus_per_host * of.min_runtime_ms
+    return permit_for(policy, picker.scales, of.budget, pick.licence, window_gpu_ms, is_counted=is_counted)
 
 
 def _is_outlived(reason: OpenReason, now_ms: int) -> bool:

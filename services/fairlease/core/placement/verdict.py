@@ -78,20 +78,23 @@ class Verdicts:
         def evictable(tenant: Tenant) -> bool:
             return is_evictable(permit, tenant)
 
+        licence = permit.signature(self.occupancy.leaves)
+        if self._once(("evictable", shape, licence), lambda: self._is_possible(shape, evictable)):
+            return False
+        return self._is_near(shape, permit)
+
+    def _is_near(self, shape: Shape, permit: Permit) -> bool:
+        """Whether those whom the claim may evict now, and those who are stopping, make the room together."""
+
         def leaves_now(tenant: Tenant) -> bool:
             return tenant.is_stopping or is_evictable(permit, tenant)
 
         licence = permit.signature(self.occupancy.leaves)
-        if self._once(("evictable", shape, licence), lambda: self._is_possible(shape, evictable)):
-            return False
         return self._once(("now", shape, licence), lambda: self._is_possible(shape, leaves_now))
 
     def _code(self, shape: Shape, plain: Reason, permit: Permit) -> Reason:
         def licensed(tenant: Tenant) -> bool:
             return is_licensed(permit, tenant)
-
-        def leaves_now(tenant: Tenant) -> bool:
-            return tenant.is_stopping or is_evictable(permit, tenant)
 
         def but_for_brake(tenant: Tenant) -> bool:
             return licensed(tenant) and (tenant.is_exempt or not _is_protected(tenant))
@@ -106,8 +109,7 @@ class Verdicts:
             if not self._once(("exempt", shape, licence), lambda: self._is_possible(shape, but_for_brake)):
                 return Reason.PROTECTED_WINDOWS
             # Who may evict now and waits for its turn to (5.6), or for those who are leaving, waits for room.
-            is_near = self._once(("now", shape, licence), lambda: self._is_possible(shape, leaves_now))
-            return plain if is_near else Reason.THRASH_BRAKE
+            return plain if self._is_near(shape, permit) else Reason.THRASH_BRAKE
         if self._once(("sides", shape, side), lambda: self._is_possible(shape, any_side)):
             return Reason.WINDOW_OVERSHARE
         if self._once(("kept", shape, licence), lambda: self._is_possible(shape, licensed, is_all=True)):

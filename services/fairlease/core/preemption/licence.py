@@ -9,6 +9,7 @@ but never other work of the lane.
 from fairlease.core.fairshare.scales import Node, Scales, outweighs
 from fairlease_schemas.cycle import Licence
 from fairlease_schemas.ids import BudgetId
+from fairlease_schemas.policy import Policy
 
 
 class Permit:
@@ -62,3 +63,11 @@ class Permit:
         ours, theirs = sides
         is_ranked_below_one = ours.is_under or self.licence is Licence.DEBUG
         return is_ranked_below_one and outweighs(ours, theirs, self.window_gpu_ms, self._margin_permille)
+
+
+def permit_for(
+    policy: Policy, scales: Scales, leaf: BudgetId, licence: Licence, window_gpu_ms: int, *, is_counted: bool
+) -> Permit:
+    """The permit of a claim by this policy; its window is new unless it `is_counted` among the promised already."""
+    new_gpu_ms = 0 if is_counted else window_gpu_ms
+    return Permit(scales, leaf, licence, window_gpu_ms=new_gpu_ms, margin_permille=policy.margin_permille)

@@ -7,18 +7,18 @@ an event voided are ended by its name, and what must leave for those that stand 
 
 from fairlease.core import drain as drains
 from fairlease.core.decision import Decision, decision_ms
+from fairlease.core.departures import needs_ms
 from fairlease.core.fairshare.scales import Scales
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Phase
 from fairlease.core.placement.fit import Room
-from fairlease.core.placement.place import needs_ms
 from fairlease.core.placement.shape import Shape
-from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.licence import Permit, permit_for
 from fairlease.core.preemption.occupancy import Tenant, occupancy, tenant_of
 from fairlease.core.preemption.patience import worth_waiting
 from fairlease.core.preemption.promise import is_sooner, leaving_for, soonest, why_over
 from fairlease.core.preemption.victims import MAX_VICTIMS, Plan, Planner
-from fairlease.core.state import PLACED, Promise, promise_of
+from fairlease.core.state import PLACED, Promise, is_served, promise_of
 from fairlease.core.world import World
 from fairlease_schemas.cycle import (
     Claim,
@@ -158,7 +158,7 @@ class _Step:
     def claim(self, claim: Claim) -> None:
         """Evict for a claim that may, unless waiting a little loses less (5.5)."""
         job = self._world.jobs[claim.job]
-        if job.phase is not Phase.WAITING or self._is_served(job.id):
+        if job.phase is not Phase.WAITING or is_served(self._world.reservations.get(job.id)):
             return
         view, permit = self._view(claim.pool), self._permit(claim)
         shape = view.room.shape(job)
@@ -183,7 +183,7 @@ class _Step:
     def promise(self, claim: Claim) -> None:
         """Promise hosts to a blocked claim, or promise earlier ones (6.2, 6.4)."""
         job = self._world.jobs[claim.job]
-        if job.phase is not Phase.WAITING or self._is_served(job.id) or job.id in self._over:
+        if job.phase is not Phase.WAITING or is_served(self._world.reservations.get(job.id)) or job.id in self._over:
             return
         view = self._view(claim.pool)
         shape = view.room.shape(job)
@@ -259,10 +259,6 @@ class _Step:
         self._promised_gpus[pool], self._promises[pool] = others + gpus, count + 1
         return True
 
-    def _is_served(self, job: JobId) -> bool:
-        kept = self._world.reservations.get(job)
-        return kept is not None and not kept.is_part
-
     def _names(self, hosts: tuple[str, ...]) -> bool:
         """Whether the record can name these hosts too."""
         size = sum(len(host) + 3 for host in hosts)
@@ -276,13 +272,8 @@ class _Step:
         promise = self._world.promises.get(job.id)
         kept = self._world.reservations.get(job.id)
         is_counted = any(owed is not None and owed.pool == claim.pool for owed in (promise, kept))
-        return Permit(
-            self._view(claim.pool).scales,
-            job.budget,
-            claim.licence,
-            window_gpu_ms=0 if is_counted else job.gpus * job.request.min_runtime_ms,
-            margin_permille=self._policy.margin_permille,
-        )
+        scales, window_gpu_ms = self._view(claim.pool).scales, job.gpus * job.request.min_runtime_ms
+        return permit_for(self._policy, scales, job.budget, claim.licence, window_gpu_ms, is_counted=is_counted)
 
     def _evict(self, view: _View, victims: list[Tenant] | tuple[Tenant, ...], claim: JobId, licence: Licence) -> None:
         for tenant in victims:

@@ -135,8 +135,7 @@ def is_sooner(policy: Policy, plan: Plan, promise: Promise | None, now_ms: int) 
     """Whether evicting now makes room earlier than the promise does, by what makes a replacement worth it (6.4)."""
     if promise is None:
         return True
-    room_ms = now_ms + max(victim.grace_ms for victim in plan.victims) + policy.stop_margin_ms
-    return room_ms <= promise.start_ms - policy.promise_gain_ms
+    return plan.free_by_ms(policy, now_ms) <= promise.start_ms - policy.promise_gain_ms
 
 
 def why_over(world: World, promise: Promise, now_ms: int) -> tuple[PromiseEnd, str] | None:

@@ -34,8 +34,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     def kept_for_ms(self, policy: Policy) -> int:
         """How long the hosts are kept for the claim at most: the longest grace, stop margin and slack (5.6)."""
-        longest_ms = max(victim.grace_ms for victim in self.victims)
-        return longest_ms + policy.stop_margin_ms + policy.reservation_slack_ms
+        return self.free_by_ms(policy, 0) + policy.reservation_slack_ms
+
+    def free_by_ms(self, policy: Policy, now_ms: int) -> int:
+        """When its hosts are free at the latest, were the victims told now: the longest grace and the stop margin."""
+        return now_ms + max(victim.grace_ms for victim in self.victims) + policy.stop_margin_ms
 
 
 MAX_VICTIMS = 400
