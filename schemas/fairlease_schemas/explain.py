@@ -76,6 +76,20 @@ class FeedEvent(View, frozen=True, kw_only=True, tag_field="kind", tag="JobEvent
     as_of: AsOf
 
 
+class HostEvent(View, frozen=True, kw_only=True, tag_field="kind", tag="HostEvent"):
+    """Something happened to a host: the event's tag, and its holds and its drain as they stand after it.
+
+    `holds` are written as `kind(owner): reason`. When a drain is called off, or its host given back, there is none.
+    """
+
+    host: str
+    event: str
+    at_ms: int
+    holds: tuple[str, ...]
+    drain: DrainView | None
+    as_of: AsOf
+
+
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt: where it ran, since when, how it ended; `detail` is what the agent said of an end without a code.
 
@@ -358,6 +372,7 @@ class Health(View, frozen=True, kw_only=True, tag_field="kind", tag="Health"):
 Reply = (
     CommandAnswer
     | FeedEvent
+    | HostEvent
     | JobView
     | QueueView
     | Why

@@ -116,6 +116,10 @@ class Subjects(msgspec.Struct, frozen=True):
     def feed(self, budget: str, job: str, tag: str) -> str:
         return f"fl.{self.cell}.feed.{budget}.{job}.{tag}"
 
+    def host_feed(self, host: str, tag: str) -> str:
+        """Beside the budgets' feeds, of which none can have such a name."""
+        return self.feed("_hosts", host, tag)
+
     def ask(self, service: str, question: str) -> str:
         return f"fl.{self.cell}.ask.{service}.{question}"
 

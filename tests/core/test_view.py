@@ -4,7 +4,15 @@ import pytest
 
 from fairlease.core import explain, feed, view
 from fairlease.core.world import World
-from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangeMember, CordonHost, HoldJob
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangeMember,
+    CordonHost,
+    HoldJob,
+    RequestDrain,
+    ReturnHost,
+)
 from fairlease_schemas.envelope import Unreadable
 from fairlease_schemas.explain import AsOf, BudgetNode, Counterfactual, ShareRow, WhyReason
 from fairlease_schemas.ids import attempt_id
@@ -273,6 +281,30 @@ def test_the_feed_tells_each_step_of_a_job_in_order() -> None:
         ("attempt-started", "running", None),
         ("attempt-ended", "failed", 3),
         ("job-failed", "failed", 3),
+    ]
+
+
+def test_the_feed_tells_a_bot_what_becomes_of_its_drain() -> None:
+    # rule: 7.4
+    here = cell()
+    job = here.submit("r1", gpus_per_host=2, min_runtime_ms=HOUR)
+    here.start(job)
+    here.say(RequestDrain(host="host-001", reason="fan", external_id="T-1"), who="bot")
+    here.gone(job, End.SUCCEEDED, 0)
+    here.say(ReturnHost(host="host-001"), who="bot")
+    world, told = World(), []
+    for position in range(1, len(here.records) + 1):
+        record = here.record(position)
+        world.apply(record, position)
+        for _, news in feed.hosts_of(world, record):
+            drain = news.drain
+            told.append((news.event, news.holds, (drain.state, drain.left, drain.external_id) if drain else None))
+    assert told == [
+        ("host-registered", (), None),
+        ("drain-planned", (), ("planned", 1, "T-1")),
+        ("host-held", ("drain (bot): fan",), ("draining", 1, "T-1")),
+        ("drain-completed", ("drain (bot): fan",), ("drained", 0, "T-1")),
+        ("host-hold-cleared", (), None),
     ]
 
 

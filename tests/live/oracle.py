@@ -46,6 +46,16 @@ STEPS = TERMINAL | {
     "job-held",
     "job-hold-cleared",
 }
+HOST_NEWS = {
+    "host-registered",
+    "host-held",
+    "host-hold-cleared",
+    "lease-lost",
+    "drain-planned",
+    "drain-progress",
+    "drain-completed",
+    "drain-cancelled",
+}
 
 
 class Job:
@@ -121,7 +131,7 @@ class Oracle:
             self._check_answer(record, answer)
         for index, event in enumerate(record["events"]):
             tag = event["type"]
-            if tag in STEPS:
+            if tag in STEPS | HOST_NEWS:
                 self.expected_feed.add(f"{record['epoch']}-{self._position}-{index}")
             found = getattr(self, "_see_" + tag.replace("-", "_"), None)
             if found is not None:

@@ -1,6 +1,7 @@
 """Hosts of a loaded cell are drained, one after another and all in a row: every promise is kept, no window broken."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -79,6 +80,25 @@ async def test_every_host_is_emptied_by_the_time_that_was_promised(cell: Up, see
 async def _is_more(cell: Up, tag: str, than: int) -> bool:
     await cell.journal.read()
     return len(cell.journal.events(tag)) > than
+
+
+async def test_a_bot_that_listens_hears_of_its_drain_on_the_bus(cell: Up) -> None:
+    # rule: 7.4
+    host = NAMES[0]
+    news = await cell.client.subscribe(cell.subjects.host_feed(host, "*"))
+    await cell.submit(Job("heard", "exec sleep 600", hosts=1, gpus=GPUS, min_runtime="1s", grace="1s"))
+    await cell.answered("request-drain", {"host": host, "reason": "service", "external_id": "T-7"})
+    heard: list[str] = []
+    while "drain-completed" not in heard:
+        told = json.loads((await news.next_msg(timeout=30)).data)
+        assert (told["kind"], told["host"]) == ("HostEvent", host)
+        heard.append(told["event"])
+    assert told["drain"]["state"] == "drained"
+    assert told["drain"]["external_id"] == "T-7"
+    await cell.answered("return-host", {"host": host})
+    assert json.loads((await news.next_msg(timeout=30)).data)["event"] == "host-hold-cleared"
+    await news.unsubscribe()
+    await cell.cancel_rest()
 
 
 async def test_a_bot_services_every_host_of_a_loaded_cell_without_a_person(cell: Up) -> None:

@@ -17,6 +17,7 @@ from fairlease_schemas.explain import (
     DrainView,
     FeedEvent,
     Health,
+    HostEvent,
     HostsView,
     JobView,
     PlanView,
@@ -65,6 +66,8 @@ def screen(
             return facts([("outcome", view.outcome), ("job", view.job), ("state", view.state)])
         case FeedEvent():
             return facts([("job", view.job), ("event", view.event), ("state", view.state)])
+        case HostEvent():
+            return facts([("host", view.host), ("event", view.event), ("holds", ", ".join(view.holds))])
         case Health():
             return facts([("service", view.service), ("ready", "yes" if view.is_ready else "no")])
         case Trouble():
@@ -90,6 +93,8 @@ def names(view: Reply) -> tuple[str, ...]:
             return (view.job,)
         case CommandAnswer():
             return (view.job,) if view.job else ()
+        case HostEvent():
+            return (view.host,)
         case PolicyView():
             return (view.name,)
         case Health():

@@ -1,4 +1,4 @@
-"""What a record means to people outside: answers to their commands, and steps of their jobs.
+"""What a record means to people outside: answers to their commands, steps of their jobs, news of hosts.
 
 A projection: the same record on the same fold gives the same messages, so it can be made again at
 any time. The world handed in has folded the record already.
@@ -6,13 +6,14 @@ any time. The world handed in has folded the record already.
 
 from collections.abc import Iterator
 
-from fairlease.core.view import as_of, drain_view
+from fairlease.core.view import as_of, drain_view, holds_told
 from fairlease.core.world import World
+from fairlease_schemas import host as host_events
 from fairlease_schemas import job as job_events
 from fairlease_schemas.commands import RequestDrain, UndrainHost
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted
 from fairlease_schemas.envelope import Answer, Misshapen, Record, Submitted, Unreadable
-from fairlease_schemas.explain import CommandAnswer, FeedEvent
+from fairlease_schemas.explain import CommandAnswer, FeedEvent, HostEvent
 from fairlease_schemas.ids import JobId, job_id, job_of
 from fairlease_schemas.job import CommandRefused, JobAdmitted, JobRefused, MessageRefused, Problem
 
@@ -32,6 +33,17 @@ _STEPS = (
     job_events.JobFailed,
     job_events.JobCancelled,
     job_events.JobTimedOut,
+)
+
+_HOST_NEWS = (
+    host_events.HostRegistered,
+    host_events.HostHeld,
+    host_events.HostHoldCleared,
+    host_events.LeaseLost,
+    host_events.DrainPlanned,
+    host_events.DrainProgress,
+    host_events.DrainCompleted,
+    host_events.DrainCancelled,
 )
 
 
@@ -88,6 +100,24 @@ def steps_of(world: World, record: Record) -> Iterator[tuple[int, str, FeedEvent
                 as_of=as_of(world),
             ),
         )
+
+
+def hosts_of(world: World, record: Record) -> Iterator[tuple[int, HostEvent]]:
+    """Everything in the record that happened to a host: the event's index, and the message."""
+    for index, event in enumerate(record.events):
+        host = world.fleet.hosts.get(event.host) if isinstance(event, _HOST_NEWS) else None
+        if host is not None:
+            yield (
+                index,
+                HostEvent(
+                    host=host.id,
+                    event=str(event.__struct_config__.tag),
+                    at_ms=world.log_time_ms,
+                    holds=holds_told(host),
+                    drain=drain_view(world, host.id),
+                    as_of=as_of(world),
+                ),
+            )
 
 
 def _is_command(answer: Answer) -> bool:

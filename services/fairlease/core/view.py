@@ -300,10 +300,15 @@ def _host_row(world: World, host: Host) -> HostRow:
         gpus=host.gpus,
         free_gpus=len(world.fleet.free_gpus(host.id)),
         is_simulated=inventory.is_simulated,
-        holds=tuple(f"{h.kind} ({h.owner})" + (f": {h.reason}" if h.reason else "") for h in host.holds),
+        holds=holds_told(host),
         attempts=tuple(world.fleet.attempts_on(host.id)),
         drain=drain_view(world, host.id),
     )
+
+
+def holds_told(host: Host) -> tuple[str, ...]:
+    """The host's holds as people read them, the oldest first."""
+    return tuple(f"{hold.kind} ({hold.owner})" + (f": {hold.reason}" if hold.reason else "") for hold in host.holds)
 
 
 def drain_view(world: World, host: HostId) -> DrainView | None:

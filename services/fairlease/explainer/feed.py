@@ -1,4 +1,4 @@
-"""Publishes answers and steps of jobs to the feed: a projection that can be made again.
+"""Publishes answers, steps of jobs and news of hosts to the feed: a projection that can be made again.
 
 The feed remembers in its last message how far it came, so a restart goes on from there. Two replicas
 publish the same messages under the same ids; the bus keeps one, and a reader that ever sees two
@@ -14,7 +14,7 @@ import msgspec
 import nats.errors
 from nats.aio.client import Client
 
-from fairlease.core.feed import answers_of, steps_of
+from fairlease.core.feed import answers_of, hosts_of, steps_of
 from fairlease.core.world import World
 from fairlease.runtime import stored
 from fairlease.runtime.errors import BusAway
@@ -77,6 +77,10 @@ class Feed:
             name = f"{record.epoch}-{position}-{index}"
             subject = self._subjects.feed(budget, step.job, step.event)
             outgoing.append((subject, self._headers(name, step.event, position), _ENCODER.encode(step)))
+        for index, news in hosts_of(world, record):
+            name = f"{record.epoch}-{position}-{index}"
+            subject = self._subjects.host_feed(news.host, news.event)
+            outgoing.append((subject, self._headers(name, news.event, position), _ENCODER.encode(news)))
         return outgoing
 
     def _headers(self, name: str, kind: str, position: int) -> dict[str, str]:
