@@ -58,8 +58,37 @@ def test_an_empty_host_is_held_and_handed_over_at_once() -> None:
         HostHeld(host="host-001", owner="bot", kind="drain", reason="new fan"),
         DrainCompleted(host="host-001"),
     )
+    records = [here.record(position).events for position in range(1, len(here.records) + 1)]
+    (handed,) = [events for events in records if DrainCompleted(host="host-001") in events]
+    assert handed[0] == DrainPlanned(host="host-001", owner="bot", reason="new fan"), (
+        "the promise is kept as it is made"
+    )
     job = whole(here, "r1")
     assert hosts_of(here, job) == names(2)
+
+
+def test_of_two_who_ask_in_one_record_the_first_has_the_host() -> None:
+    # rule: 7.2 7.3
+    here = cell(5)
+    both = tuple(here.answer(drain(host), who) for host, who in ((1, "bot"), (1, "other"), (2, "other")))
+    events = here.step("health", both)
+    assert [type(event) for event in events] == [
+        DrainPlanned, HostHeld, DrainCompleted, CommandRefused, DrainPlanned,
+    ]  # fmt: skip
+    refused, queued = events[3:]
+    assert isinstance(refused, CommandRefused)
+    assert refused.account == "other"
+    assert isinstance(queued, DrainPlanned)
+    assert queued.is_queued, "two of five hosts are more than a quarter of the pool"
+
+
+def test_an_empty_host_with_a_later_start_is_promised_within_the_margin_for_the_bus_is_a_little_late() -> None:
+    # rule: 7.2
+    here = cell(1)
+    planned = asked(here, drain(at=HOUR))
+    assert planned.empty_in_ms == HOUR + MARGIN
+    here.at(HOUR)
+    assert of(here, DrainCompleted) == [DrainCompleted(host="host-001")]
 
 
 @pytest.mark.parametrize(

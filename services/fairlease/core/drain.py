@@ -7,7 +7,7 @@ calendar, so the owner is told when the host will be empty. Health plans and hol
 orders evictions, asks here whom to tell, and when.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -25,6 +25,7 @@ from fairlease_schemas.host import (
     HostHeld,
     HostHoldCleared,
 )
+from fairlease_schemas.ids import AttemptId, HostId
 from fairlease_schemas.job import CommandRefused, Problem
 from fairlease_schemas.policy import Policy
 
@@ -33,18 +34,23 @@ MAX_AHEAD_MS = 366 * 86_400_000
 
 
 # what was asked ------------------------------------------------------------------------------------------
-def request(world: World, policy: Policy, answer: Answer, said: RequestDrain, now_ms: int) -> Event | None:
-    """A plan, or a place in the queue; None when the sender asked for just that already."""
-    host = world.fleet.hosts.get(said.host)
+def request(
+    world: World, policy: Policy, staged: Mapping[HostId, Host], answer: Answer, said: RequestDrain, now_ms: int
+) -> list[Event]:
+    """A plan, or a place in the queue; nothing when the sender asked for just that already.
+
+    `staged` are the hosts that this record has changed so far: of two who ask at once the first has the host.
+    """
+    host = staged.get(said.host) or world.fleet.hosts.get(said.host)
     problem = _problem(answer, host, said, now_ms)
     if host is None or problem is not None:
         assert problem is not None, "a host that is not there is a problem"
-        return CommandRefused(account=answer.who, verb="request-drain", seq=answer.seq, problems=(problem,))
+        return [CommandRefused(account=answer.who, verb="request-drain", seq=answer.seq, problems=(problem,))]
     start_ms = max(now_ms, said.not_before_ms)
     drain = host.drain
     if drain is not None and (max(now_ms, drain.start_ms), drain.deadline_ms) == (start_ms, said.deadline_ms):
-        return None
-    is_queued = not _has_room(world, policy, host)
+        return []
+    is_queued = not _has_room(world, policy, host, staged)
     asked = Drain(
         owner=answer.who,
         start_ms=start_ms,
@@ -55,12 +61,11 @@ def request(world: World, policy: Policy, answer: Answer, said: RequestDrain, no
         reason=said.reason[:MAX_TEXT],
         external_id=said.external_id[:MAX_TEXT],
     )
-    return _plan(world, policy, host, asked, now_ms)
+    return _planned(world, policy, host, asked, now_ms)
 
 
-def undrain(world: World, answer: Answer, said: UndrainHost) -> list[Event]:
+def undrain(host: Host | None, answer: Answer, said: UndrainHost) -> list[Event]:
     """The drain is called off; nothing when there is none. Only its owner may."""
-    host = world.fleet.hosts.get(said.host)
     if host is not None and host.drain is not None and host.drain.owner == answer.who:
         cancelled: list[Event] = [DrainCancelled(host=host.id, account=answer.who)]
         if host.is_held_as(DRAIN):
@@ -91,12 +96,11 @@ def _problem(answer: Answer, host: Host | None, said: RequestDrain, now_ms: int)
     return None
 
 
-def _has_room(world: World, policy: Policy, host: Host) -> bool:
+def _has_room(world: World, policy: Policy, host: Host, staged: Mapping[HostId, Host]) -> bool:
     """Whether this host may drain beside those that do (7.3); one of a pool always may."""
     pool = host.inventory.pool
-    others = [
-        h for h in world.fleet.draining() if h.inventory.pool == pool and h.id != host.id and h.closes_ms is not None
-    ]
+    draining = {h.id: h for h in world.fleet.draining()} | dict(staged)
+    others = [h for h in draining.values() if h.inventory.pool == pool and h.id != host.id and h.closes_ms is not None]
     gpus = host.gpus + sum(h.gpus for h in others)
     return not others or gpus * 1000 <= world.fleet.gpus_in(pool) * policy.max_draining_permille
 
@@ -106,18 +110,20 @@ def duties(world: World, policy: Policy, now_ms: int) -> Iterator[Event]:
     """Holds whose time has come, progress, completion, and who comes from the queue; hosts by id, the queue by age."""
     for host, drain in _under_way(world):
         left = world.fleet.attempts_on(host.id)
-        if now_ms >= drain.start_ms and not host.is_held_as(DRAIN):
+        is_held = host.is_held_as(DRAIN)
+        if now_ms >= drain.start_ms and not is_held:
             yield HostHeld(host=host.id, owner=drain.owner, kind=DRAIN, reason=drain.reason)
-        if not left and host.is_held_as(DRAIN):
+            is_held = True
+        if not left and is_held:
             yield DrainCompleted(host=host.id)
         elif len(left) < drain.left:
             empty_ms = empty_by_ms(world, policy, host, drain, now_ms)
             yield DrainProgress(host=host.id, left=len(left), empty_in_ms=empty_ms - now_ms)
     queued = [host for host in world.fleet.draining() if host.drain is not None and host.drain.is_queued]
     for host in sorted(queued, key=lambda h: (h.drain.asked_ms if h.drain else 0, h.id)):
-        if host.drain is not None and _has_room(world, policy, host):
+        if host.drain is not None and _has_room(world, policy, host, {}):
             asked = msgspec.structs.replace(host.drain, start_ms=max(now_ms, host.drain.start_ms), is_queued=False)
-            yield _plan(world, policy, host, asked, now_ms)
+            yield from _planned(world, policy, host, asked, now_ms)
             return  # the next one is judged beside it
 
 
@@ -133,14 +139,27 @@ def _under_way(world: World) -> Iterator[tuple[Host, Drain]]:
             yield host, host.drain
 
 
-def _plan(world: World, policy: Policy, host: Host, asked: Drain, now_ms: int) -> DrainPlanned:
+def _planned(world: World, policy: Policy, host: Host, asked: Drain, now_ms: int) -> list[Event]:
+    """The plan; where nothing stands on the host and it begins now, the end of it in the same record."""
+    attempts = tuple(world.fleet.attempts_on(host.id))
+    planned: list[Event] = [_plan(world, policy, host, asked, attempts, now_ms)]
+    if not attempts and not asked.is_queued and asked.start_ms <= now_ms:
+        if not host.is_held_as(DRAIN):
+            planned.append(HostHeld(host=host.id, owner=asked.owner, kind=DRAIN, reason=asked.reason))
+        planned.append(DrainCompleted(host=host.id))
+    return planned
+
+
+def _plan(
+    world: World, policy: Policy, host: Host, asked: Drain, attempts: tuple[AttemptId, ...], now_ms: int
+) -> DrainPlanned:
     return DrainPlanned(
         host=host.id,
         owner=asked.owner,
         start_in_ms=asked.start_ms - now_ms,
         deadline_in_ms=max(0, asked.deadline_ms - now_ms) if asked.deadline_ms else None,
         empty_in_ms=empty_by_ms(world, policy, host, asked, now_ms) - now_ms,
-        attempts=tuple(world.fleet.attempts_on(host.id)),
+        attempts=attempts,
         is_queued=asked.is_queued,
         reason=asked.reason,
         external_id=asked.external_id,
@@ -149,9 +168,15 @@ def _plan(world: World, policy: Policy, host: Host, asked: Drain, now_ms: int) -
 
 # the calendar of one host --------------------------------------------------------------------------------
 def empty_by_ms(world: World, policy: Policy, host: Host, drain: Drain, now_ms: int) -> int:
-    """When nothing is left at the latest: each one's telling + its grace + the stop margin; the start for nobody."""
+    """When nothing is left at the latest: each one's telling + its grace + the stop margin.
+
+    An empty host is so at once, or at a later start within the margin: the bus tells of a start a little late.
+    """
+    attempts = world.fleet.attempts_on(host.id)
     latest_ms = max(now_ms, drain.start_ms)
-    for name in world.fleet.attempts_on(host.id):
+    if not attempts and drain.start_ms > now_ms:
+        latest_ms += policy.stop_margin_ms
+    for name in attempts:
         found = world.attempt(name)
         if found is not None:
             job, attempt = found

@@ -10,8 +10,17 @@ from fairlease.core.host import CHANGED_DEVICES, HEALTH, MAX_POOLS, Host
 from fairlease.core.world import World
 from fairlease_schemas import commands, reports
 from fairlease_schemas.envelope import Answer, Event, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
-from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered
+from fairlease_schemas.host import (
+    DrainCancelled,
+    DrainCompleted,
+    DrainPlanned,
+    HostHeld,
+    HostHoldCleared,
+    HostRegistered,
+)
 from fairlease_schemas.ids import HostId, PoolId
+
+_CHANGES = HostRegistered | HostHeld | HostHoldCleared | DrainPlanned | DrainCompleted | DrainCancelled
 
 
 def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
@@ -24,7 +33,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     for answer in answers:
         for event in _answer(world, staged, answer, now_ms):
             events.append(event)
-            if isinstance(event, HostRegistered | HostHeld | HostHoldCleared):
+            if isinstance(event, _CHANGES):
                 changed = hosts.evolve(_host(world, staged, event.host), event, now_ms)
                 if changed is not None:
                     staged[event.host] = changed
@@ -62,10 +71,9 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer, now_ms: in
             return events
         case commands.RequestDrain():
             assert world.policy is not None, "nothing is decided before the first policy"
-            planned = drain.request(world, world.policy, answer, answer.said, now_ms)
-            return [] if planned is None else [planned]
+            return drain.request(world, world.policy, staged, answer, answer.said, now_ms)
         case commands.UndrainHost():
-            return drain.undrain(world, answer, answer.said)
+            return drain.undrain(_host(world, staged, answer.said.host), answer, answer.said)
         case commands.CordonHost() | commands.ReturnHost():
             event = hosts.command(_host(world, staged, answer.said.host), answer, answer.said)
             return [] if event is None else [event]
