@@ -72,9 +72,8 @@ def test_of_two_who_ask_in_one_record_the_first_has_the_host() -> None:
     here = cell(5)
     both = tuple(here.answer(drain(host), who) for host, who in ((1, "bot"), (1, "other"), (2, "other")))
     events = here.step("health", both)
-    assert [type(event) for event in events] == [
-        DrainPlanned, HostHeld, DrainCompleted, CommandRefused, DrainPlanned,
-    ]  # fmt: skip
+    kinds = [type(event) for event in events]
+    assert kinds == [DrainPlanned, HostHeld, DrainCompleted, CommandRefused, DrainPlanned]
     refused, queued = events[3:]
     assert isinstance(refused, CommandRefused)
     assert refused.account == "other"
