@@ -19,6 +19,9 @@ SCOPES: Final = {
 
 SERVICES: Final = (*SCOPES, "explainer")
 
+VERBS: Final = "fairlease.js"
+"""Where the verbs of JetStream are asked: `fairlease.js.STREAM.INFO.FL_LAB_LOG`, the same in every cell."""
+
 
 class Subjects(msgspec.Struct, frozen=True):
     """The names of one cell."""
@@ -119,6 +122,14 @@ class Subjects(msgspec.Struct, frozen=True):
     def host_feed(self, host: str, tag: str) -> str:
         """Beside the budgets' feeds, of which none can have such a name."""
         return self.feed("_hosts", host, tag)
+
+    def evidence(self, host: str, digest: str) -> str:
+        """What a host's agent keeps of a run that went wrong."""
+        return f"fl.{self.cell}.evidence.{host}.{digest}"
+
+    def bundle(self, account: str, digest: str, part: str) -> str:
+        """One part of the code that an account sends along with its jobs."""
+        return f"fl.{self.cell}.bundle.{account}.{digest}.{part}"
 
     def ask(self, service: str, question: str) -> str:
         return f"fl.{self.cell}.ask.{service}.{question}"

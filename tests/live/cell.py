@@ -19,6 +19,7 @@ from tests.house.tree import ROOT
 from tests.live import process
 from tests.live.court import LIMIT_S, eventually
 from tests.live.desk import ACCOUNTS, Desk
+from tests.live.witness import witness
 
 HOSTS, GPUS = 4, 8
 SIMULATE = f"{HOSTS}x{GPUS}"
@@ -29,7 +30,7 @@ class Cell(Desk):
 
     def __init__(self, home: Path, parts: list[Part]) -> None:
         super().__init__(home)
-        self.supervisor = Supervisor(Settings(state_dir=home, accounts=ACCOUNTS), parts)
+        self.supervisor = Supervisor(Settings(state_dir=home, accounts=ACCOUNTS), parts, (witness,))
 
     async def start(self) -> None:
         await self.supervisor.start()
@@ -106,7 +107,7 @@ class Up(Desk):
     def env(self) -> dict[str, str]:
         """The environment in which every command finds this cell."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEASE_")}
-        paths = os.pathsep.join((str(ROOT / "schemas"), str(ROOT / "services")))
+        paths = os.pathsep.join((str(ROOT), str(ROOT / "schemas"), str(ROOT / "services")))
         return {**kept, "PYTHONPATH": paths, "FAIRLEASE_HOME": str(self.home)}
 
     async def start(self, *more: str) -> None:
@@ -116,7 +117,7 @@ class Up(Desk):
         accounts = [word for account in ACCOUNTS for word in ("--account", account)]
         with out.open("wb") as said, (self.home / "up.err").open("ab") as errors:
             self.process = subprocess.Popen(  # noqa: ASYNC220 - it outlives the loops of tests
-                [sys.executable, "-m", "fairlease", "up", "--simulate-gpus", SIMULATE, *accounts, *more],
+                [sys.executable, "-m", "tests.live.witness", "up", "--simulate-gpus", SIMULATE, *accounts, *more],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=said,

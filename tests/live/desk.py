@@ -14,14 +14,14 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.runtime.connection import Connection, connect
-from fairlease.runtime.settings import url_in
+from fairlease.runtime.connection import Connection
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.policy import DEFAULT_WINDOW_BOUNDS, Policy, WindowBound
 from fairlease_schemas.subjects import Subjects
 from tests.live.court import LIMIT_S, Court, eventually
 from tests.live.journal import Journal, Stored, api, last_on
 from tests.live.oracle import Oracle
+from tests.live.witness import as_witness
 
 ACCOUNTS = ("local", "ci")
 BUDGETS = ("team-a", "team-b")
@@ -79,7 +79,7 @@ class Desk:
 
     async def open(self) -> None:
         """Connects to the bus of this directory; the connection outlives restarts of the bus."""
-        self._client = await connect(url_in(self.home), "desk", exit_on_close=False, first_connect_s=LIMIT_S)
+        self._client = await as_witness(self.home, "desk", LIMIT_S)
 
     async def close(self) -> None:
         if self._client is not None:
@@ -244,7 +244,7 @@ class Ears:
 
         for subject in subjects:
             await desk.client.subscribe(subject, cb=hear)
-        await api(desk.client, "INFO")  # answered behind the subscriptions, however long the bus is away
+        await api(desk.client, "STREAM.NAMES")  # answered behind the subscriptions, however long the bus is away
         return ears
 
     async def next(self, fits: Callable[[Msg], bool] = lambda _: True, limit_s: float = LIMIT_S) -> Msg:

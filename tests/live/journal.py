@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import nats.errors
 from nats.aio.client import Client
 
+from fairlease_schemas.subjects import VERBS
 from tests.live.oracle import TERMINAL, Oracle
 
 _AT_ONCE = 64
@@ -104,7 +105,7 @@ async def api(client: Client, verb: str, body: dict[str, Any] | None = None) -> 
     """One request to the bus, repeated while it is away; empty for a message that is not there."""
     for _ in range(100):
         try:
-            reply = await client.request(f"$JS.API.{verb}", json.dumps(body or {}).encode(), timeout=2)
+            reply = await client.request(f"{VERBS}.{verb}", json.dumps(body or {}).encode(), timeout=2)
         except (nats.errors.Error, OSError):
             await asyncio.sleep(0.05)
             continue

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 import pytest_asyncio
 
+from fairlease_schemas.subjects import VERBS
 from tests.live import process
 from tests.live.cell import GPUS, HOSTS, Cell, cell_at
 from tests.live.court import eventually
@@ -29,9 +30,9 @@ async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
 async def _forget_every_consumer(cell: Cell) -> int:
     """Deletes all consumers of all streams; how many there were."""
     found = 0
-    for stream in (await api(cell.client, "STREAM.NAMES"))["streams"]:
+    for stream in (*(await api(cell.client, "STREAM.NAMES"))["streams"], cell.subjects.log_stream):
         for name in (await api(cell.client, f"CONSUMER.NAMES.{stream}")).get("consumers") or ():
-            reply = await cell.client.request(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"", timeout=2)
+            reply = await cell.client.request(f"{VERBS}.CONSUMER.DELETE.{stream}.{name}", b"", timeout=2)
             found += b'"success":true' in reply.data
     return found
 
@@ -51,7 +52,7 @@ async def test_a_bus_killed_five_times_as_soon_as_it_is_back_loses_nothing(cell:
     jobs = mixed(Random(2), 10, "crash-loop")
     handing_in = asyncio.create_task(_hand_in(cell, jobs))
     for _ in range(5):
-        ears = await Ears.at(cell, ">")
+        ears = await Ears.at(cell, cell.subjects.lease("*"))
         await ears.next()
         (old,) = cell.kill("bus")
         await cell.replaced("bus", old)

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from fairlease.runtime.settings import simulated_host
 from fairlease_schemas.host import Inventory
 from fairlease_schemas.ids import GpuUuid, HostId
 from fairlease_schemas.telemetry import GpuSample
@@ -84,7 +85,7 @@ class SimulatedDevices:
 
     def __init__(self, number: int, gpus: int, site: Site | None = None, disk_mib: int = 0) -> None:
         site = site or Site()
-        self._host = f"host-{number:03d}"
+        self._host = simulated_host(number)
         self._inventory = Inventory(
             pool=site.pool or SIMULATED_POOL,
             gpus=tuple(f"GPU-sim-{self._host}-{k}" for k in range(gpus)),

@@ -29,11 +29,12 @@ from fairlease.agent.host import Host
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.questions import LogAnswer, Progress, answer, progress
 from fairlease.agent.runs import LOG_BYTES
-from fairlease.runtime.connection import Connection, connect
+from fairlease.runtime import keys
+from fairlease.runtime.connection import Connection, connect, is_inbox
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.settings import Settings
 from fairlease_schemas.orders import HostOrder
-from fairlease_schemas.subjects import Subjects
+from fairlease_schemas.subjects import VERBS, Subjects
 
 log = logging.getLogger("fairlease.agent")
 
@@ -76,7 +77,7 @@ class Link:
 
     async def _last(self, stream: str, subject: str) -> bytes | None:
         """The last message kept of a subject, None when there is none; BusAway when nobody can say."""
-        reply = await self._request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
+        reply = await self._request(f"{VERBS}.DIRECT.GET.{stream}.{subject}", b"")
         status = (reply.headers or {}).get("Status")
         if status is None:
             return reply.data
@@ -114,9 +115,11 @@ async def serve(
 ) -> None:
     """Serves these hosts until SIGTERM or SIGINT, or until `stop` is set; jobs run on.
 
-    Raises BusAway when no address of a bus is known. A bus that is away is waited for.
+    Raises BusAway when no address of a bus is known, ConfigWrong when its key is not there. A bus that is
+    away is waited for.
     """
     settings.bus_url()
+    key = keys.find(settings, keys.agent_name(keys.AGENT))
     stop = stop or _stopped_by_signal()
     link = Link(settings.subjects)
     served: list[Host] = []
@@ -141,7 +144,7 @@ async def serve(
                 served.append(host)
                 work.append(group.create_task(host.outbox.run()))
                 work.append(group.create_task(_keep_lease(link, host)))
-            work.append(group.create_task(_follow(settings, link, served)))
+            work.append(group.create_task(_follow(settings, key, link, served)))
             work.append(group.create_task(telemetry.tell(link.sample, hosts, link.is_up)))
             await stop.wait()
         finally:
@@ -208,9 +211,9 @@ def _opened(home: Path) -> int:
     return os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-async def _follow(settings: Settings, link: Link, hosts: list[Host]) -> None:
+async def _follow(settings: Settings, key: keys.Key | None, link: Link, hosts: list[Host]) -> None:
     """Connects, subscribes, and asks for the orders kept whenever one may have been missed. Never returns."""
-    connection = await connect(settings, "agent")
+    connection = await connect(settings, "agent", key=key)
     connection.guard.on_reconnect(link.news.set)
     for host in hosts:
         await connection.subscribe(link.subjects.order(host.id), cb=partial(_on_order, host))
@@ -252,5 +255,5 @@ def _obey(host: Host, data: bytes) -> None:
 
 async def _on_question(host: Host, reply: Callable[[Host, bytes], LogAnswer | Progress], message: Msg) -> None:
     """Answers, but only to an inbox: a reply goes where the sender says, and must not become a record."""
-    if message.reply.startswith("_INBOX."):
+    if is_inbox(message.reply):
         await message.respond(msgspec.json.encode(reply(host, message.data)))

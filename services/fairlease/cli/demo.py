@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.cli.exits import CommandError
+from fairlease.runtime import keys
 from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings
@@ -155,7 +156,8 @@ async def _set_policy(demo: Demo, settings: Settings, url: str) -> None:
     """Put the demo's own policy in force: seconds where a cluster has hours."""
     body = msgspec.to_builtins(ChangePolicy(name="demo", policy=POLICY, reason="seconds instead of hours"))
     del body["type"]
-    client = await connect(url, "fairlease-demo", exit_on_close=False)
+    key = keys.find(settings, keys.client_name("local"))
+    client = await connect(url, "fairlease-demo", key=key, exit_on_close=False)
     try:
         await client.request(settings.subjects.command("local", "change-policy"), msgspec.json.encode(body))
     finally:

@@ -9,10 +9,12 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 import msgspec
+import nats.errors
 
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.link import Link, inbox_way_out, linked
@@ -20,13 +22,14 @@ from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.wording import ago, count, length
 from fairlease.core.host import CORDON, DRAIN
-from fairlease.runtime import api
+from fairlease.runtime import api, keys
 from fairlease.runtime.clock import LIMIT_MS, parse_bus_time_ms
+from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import ConfigWrong, ShellError
 from fairlease.runtime.settings import read_settings
 from fairlease.runtime.streams import assert_config
 from fairlease_schemas.explain import Health, HostRow, HostsView
-from fairlease_schemas.subjects import SERVICES
+from fairlease_schemas.subjects import SERVICES, VERBS
 
 LEAST_PYTHON: Final = (3, 11)
 LEAST_FREE_MIB: Final = 1_024
@@ -112,18 +115,40 @@ def _devices() -> Check:
 async def _cell(args: argparse.Namespace) -> list[Check]:
     """All checks that need the bus."""
     try:
-        async with linked(args) as link:
+        async with linked(args) as link, _eyes(link) as eyes:
             checks = [_bus(link)]
-            checks.append(await _tried("streams", link, _streams))
+            checks.append(await _tried("streams", link, lambda link: _streams(link, eyes)))
             checks.append(await _tried("inbox", link, _inbox))
-            checks.append(await _tried("clock", link, _clock))
+            checks.append(await _tried("clock", link, lambda link: _clock(link, eyes)))
             checks += await asyncio.gather(*(_service(link, service) for service in SERVICES))
-            return checks + await _agents(link)
+            return checks + await _agents(link, eyes)
     except CommandError as error:
         return [
             Check("bus", is_ok=False, found=error.text, mend="start it with `fairlease up`, or set FAIRLEASE_URL"),
             Check("cell", is_ok=False, found="not looked at without a bus", mend="mend the bus first"),
         ]
+
+
+@asynccontextmanager
+async def _eyes(link: Link) -> AsyncIterator[Connection | None]:
+    """A connection that may look at streams: the auditor's, where its key lies; None where it does not.
+
+    A bus without keys lets everybody look.
+    """
+    settings = msgspec.structs.replace(link.settings, creds="")
+    is_elsewhere = bool(link.settings.creds) and not (settings.state_dir / keys.KEYS).is_dir()
+    try:
+        key = keys.find(settings, keys.AUDIT)
+    except keys.NoKey:
+        key, is_elsewhere = None, True
+    if is_elsewhere or key is None:
+        yield None if is_elsewhere else link.client
+        return
+    client = await connect(settings, "fairlease-doctor", key=key, exit_on_close=False)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 def _bus(link: Link) -> Check:
@@ -142,9 +167,11 @@ async def _tried(name: str, link: Link, check: Callable[[Link], Awaitable[Check]
         )
 
 
-async def _streams(link: Link) -> Check:
+async def _streams(link: Link, eyes: Connection | None) -> Check:
+    if eyes is None:
+        return Check("streams", is_ok=True, found="not looked at: that is for who has the cell's keys")
     try:
-        inboxes = await assert_config(link.client, link.subjects)
+        inboxes = await assert_config(eyes, link.subjects)
     except ConfigWrong as error:
         return Check(
             "streams",
@@ -165,10 +192,12 @@ async def _inbox(link: Link) -> Check:
     return Check("inbox", is_ok=True, found=f"account {link.account} has one, {state['messages']} commands kept")
 
 
-async def _clock(link: Link) -> Check:
+async def _clock(link: Link, eyes: Connection | None) -> Check:
     """The bus's time lies between the sending and the receipt; only what is outside is a difference."""
     sent_ms = time.time_ns() // 1_000_000
-    answer = await api.request(link.client, f"STREAM.INFO.{link.subjects.log_stream}")
+    subjects = link.subjects
+    stream = subjects.log_stream if eyes is not None else subjects.inbox_stream(link.account)
+    answer = await api.request(eyes or link.client, f"STREAM.INFO.{stream}")
     bus_ms = parse_bus_time_ms(answer["ts"])
     ahead_ms, behind_ms = sent_ms - bus_ms, bus_ms - time.time_ns() // 1_000_000
     apart_ms = max(ahead_ms, behind_ms, 0)
@@ -196,7 +225,7 @@ async def _service(link: Link, service: str) -> Check:
     return Check(service, is_ok=True, found=found)
 
 
-async def _agents(link: Link) -> list[Check]:
+async def _agents(link: Link, eyes: Connection | None) -> list[Check]:
     """One check of all registered hosts, and one of each: of many only of those that are not well."""
     try:
         view = (await link.ask("hosts", {})).view
@@ -208,19 +237,19 @@ async def _agents(link: Link) -> list[Check]:
     if not rows:
         return [Check("agents", is_ok=True, found=NO_HOSTS)]
     gate = asyncio.Semaphore(AGENTS_AT_ONCE)
-    checks = await asyncio.gather(*(_agent(link, row, gate) for row in rows))
+    checks = await asyncio.gather(*(_agent(link, eyes, row, gate) for row in rows))
     well = sum(check.is_ok for check in checks)
     whole = Check("agents", is_ok=True, found=f"{count(len(rows), 'host')} registered, {well} well")
     return [whole, *(check for check in checks if not check.is_ok or len(checks) <= MOST_SHOWN)]
 
 
-async def _agent(link: Link, row: HostRow, gate: asyncio.Semaphore) -> Check:
+async def _agent(link: Link, eyes: Connection | None, row: HostRow, gate: asyncio.Semaphore) -> Check:
     """Whether the agent of a host answers, and when its lease was renewed last.
 
     A host that somebody has taken out of service is well without: its agent may be stopped for the work on it.
     """
     async with gate:
-        heard = await _heard(link, row.host)
+        heard = await _heard(link, eyes, row.host)
         try:
             await asyncio.wait_for(link.read_log(row.host, "", 0, 16), HEALTH_S)
         except (CommandError, TimeoutError):
@@ -232,13 +261,16 @@ async def _agent(link: Link, row: HostRow, gate: asyncio.Semaphore) -> Check:
     return Check(f"agent {row.host}", is_ok=True, found=f"answers, {heard}")
 
 
-async def _heard(link: Link, host: str) -> str:
+async def _heard(link: Link, eyes: Connection | None, host: str) -> str:
     """How long ago the bus stored the host's last renewal of its lease, by the bus's own clock."""
+    if eyes is None:
+        return "when it was heard is for who has the cell's keys"
     subjects = link.subjects
     try:
-        asked = {"last_by_subj": subjects.lease(host)}
-        found = await api.request(link.client, f"STREAM.MSG.GET.{subjects.leases_stream}", asked)
-    except ShellError:
+        asked = f"{VERBS}.DIRECT.GET.{subjects.leases_stream}.{subjects.lease(host)}"
+        headers = (await eyes.request(asked, b"", timeout=HEALTH_S)).headers or {}
+    except nats.errors.Error:
         return "never heard"
-    at_ms = parse_bus_time_ms(found["message"]["time"])
-    return f"heard {ago(at_ms, time.time_ns() // 1_000_000)}"
+    if "Nats-Time-Stamp" not in headers:
+        return "never heard"
+    return f"heard {ago(parse_bus_time_ms(headers['Nats-Time-Stamp']), time.time_ns() // 1_000_000)}"

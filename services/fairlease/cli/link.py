@@ -21,11 +21,12 @@ from nats.aio.subscription import Subscription
 
 from fairlease.cli.exits import AWAY, CONTRACT, FAILED, FORBIDDEN, LATER, CommandError
 from fairlease.cli.parser import account_of
+from fairlease.runtime import keys
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.settings import Settings, read_settings
 from fairlease_schemas.explain import CommandAnswer, Reply, Trouble
-from fairlease_schemas.subjects import Subjects, last_token
+from fairlease_schemas.subjects import VERBS, Subjects, last_token
 
 ASK_S: Final = 5.0
 PUBLISH_S: Final = 5.0
@@ -181,13 +182,12 @@ class Link:
 
     async def _stored(self, seq: int) -> bytes | None:
         """The answer as the feed keeps it; None when it is not there or the feed cannot be read."""
+        subject = f"{VERBS}.DIRECT.GET.{self.subjects.feed_stream}.{self.subjects.answer(self.account, seq)}"
         try:
-            message = await self.client.jsm().get_last_msg(
-                self.subjects.feed_stream, self.subjects.answer(self.account, seq)
-            )
+            message = await self.client.request(subject, b"", timeout=PUBLISH_S)
         except nats.errors.Error:
             return None
-        return message.data
+        return None if (message.headers or {}).get("Status") else message.data
 
 
 def inbox_way_out(account: str) -> str:
@@ -237,7 +237,12 @@ async def _connected(account: str) -> AsyncIterator[Link]:
     try:
         settings = read_settings()
         _check_address(settings.bus_url())
-        client = await connect(settings, f"fairlease-cli-{account}", exit_on_close=False)
+        key = keys.find(settings, keys.client_name(account))
+        client = await connect(settings, f"fairlease-cli-{account}", key=key, exit_on_close=False)
+    except keys.NoKey as error:
+        raise CommandError(
+            FORBIDDEN, str(error), way_out=f"{inbox_way_out(account)}; or name another account"
+        ) from error
     except (BusAway, ConfigWrong) as error:
         raise CommandError(AWAY, str(error)) from error
     try:

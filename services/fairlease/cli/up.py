@@ -114,7 +114,7 @@ def _served(simulate: str, site: Site, settings: Settings) -> Served:
 def _parts(args: argparse.Namespace, wanted: Wanted, served: Served) -> list[Part]:
     parts = service_parts(args.replicas)
     if served.hosts:
-        real = Part(name="agent", arguments=("serve", "agent"))
+        real = Part(name="agent", arguments=("serve", "agent"), hosts=(served.site.host,))
         agent = agent_part(wanted.simulate) if wanted.simulate else real
         words = _words(served.site, is_real=not wanted.simulate)
         parts.append(msgspec.structs.replace(agent, arguments=(*agent.arguments, *words)))

@@ -19,6 +19,7 @@ from typing import IO, Final
 import msgspec
 
 from fairlease.replay.verify import ReplayReport, verify
+from fairlease.runtime import keys
 from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.follower import Entry, Follower
@@ -114,7 +115,8 @@ async def _copy(log: IO[bytes]) -> None:
     """
     logging.getLogger("fairlease").addHandler(logging.NullHandler())
     settings = read_settings()
-    client = await connect(settings, "fairlease-replay", exit_on_close=False)
+    key = keys.find(settings, keys.AUDIT)
+    client = await connect(settings, "fairlease-replay", key=key, exit_on_close=False)
     try:
         tail = await LogClient(client, settings.subjects).tail()
         follower = Follower(client, settings.subjects, lambda batch: _write(log, batch, tail))

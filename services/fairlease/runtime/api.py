@@ -2,6 +2,9 @@
 
 Streams and consumers are spoken to in the server's own field names and nanoseconds, not through the
 client's classes: what we declare is then, key by key, what we later compare (log.md L1).
+
+Verbs are asked under a name of our own, because the streams stand in accounts where nobody lives
+(permissions.py): each account's import, or the mapping of a bus without accounts, turns it into `$JS.API`.
 """
 
 import json
@@ -11,6 +14,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from fairlease.runtime.errors import BusAway, ShellError
+from fairlease_schemas.subjects import VERBS
 
 TIMEOUT_S: Final = 3.0
 STREAM_NOT_FOUND: Final = 10059
@@ -26,10 +30,10 @@ class Refused(ShellError):
 
 
 async def request(client: Client, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The answer to `$JS.API.<verb>`. Refused when the bus says no, BusAway when it does not answer."""
+    """The answer to that verb of JetStream. Refused when the bus says no, BusAway when it does not answer."""
     payload = json.dumps(body).encode() if body is not None else b""
     try:
-        reply = await client.request(f"$JS.API.{verb}", payload, timeout=TIMEOUT_S)
+        reply = await client.request(f"{VERBS}.{verb}", payload, timeout=TIMEOUT_S)
     except (nats.errors.Error, OSError) as error:
         raise BusAway(f"{verb}: the bus does not answer ({type(error).__name__}: {error})") from error
     answer: dict[str, Any] = json.loads(reply.data)

@@ -6,7 +6,7 @@ Each rule below answers a defect of faststream 0.7 that tests/services/test_bus.
   until it is full or its time is over, and a batch without `batch=True` runs out of order;
 * nothing is acknowledged (ack policy manual, consumer ack none), and the decoder never raises: a
   message that failed is read again from the same place, never dropped;
-* nothing is published to a `reply_to` header; answers go to `_INBOX.` subjects alone, because the
+* nothing is published to a `reply_to` header; answers go to inboxes alone, because the
   sender chooses the reply subject, and the service may write where the sender may not;
 * only the bus's own word is taken for it: a header `Status` of a stored message is its sender's, and the
   client would skip the message, or take the consumer for gone and never get past it;
@@ -32,13 +32,14 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy as ConsumerAck
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
-from fairlease.runtime.connection import Guard, end_reconnecting
+from fairlease.runtime import keys
+from fairlease.runtime.connection import Guard, end_reconnecting, is_inbox
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.tasks import end
 from fairlease.runtime.watchdog import Watchdog
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.explain import Trouble
-from fairlease_schemas.subjects import last_token
+from fairlease_schemas.subjects import VERBS, last_token
 
 log = logging.getLogger("fairlease.bus")
 
@@ -69,8 +70,15 @@ class Bus:
     def __init__(self, settings: Settings, *, exit_on_close: bool = True) -> None:
         self._settings = settings
         self.guard = Guard(f"{settings.service}-{settings.replica}", exit_on_close=exit_on_close)
+        key = keys.find(settings, keys.service_name(settings.service))
         self._broker = NatsBroker(
-            settings.bus_url(), logger=None, apply_types=False, graceful_timeout=0.5, **self.guard.options()
+            settings.bus_url(),
+            logger=None,
+            apply_types=False,
+            graceful_timeout=0.5,
+            js_options={"prefix": VERBS},
+            **self.guard.options(),
+            **(key.options() if key is not None else {}),
         )
         self._client: Client | None = None
         self._inputs: list[_Input] = []
@@ -108,18 +116,20 @@ class Bus:
         Each message comes until `on_batch` returned for it once; when it raises, the same messages
         come again after 0.2 s. Sequences may have gaps, because the filter leaves others out.
         """
-        feed = _Input(self._broker, stream, filter_subjects, start_after_seq, on_batch)
+        # Of a connection's own prefix faststream knows nothing, and the default one is nobody's to hear.
+        inbox_prefix = self.client.new_inbox().encode().rpartition(b".")[0] + b"."
+        feed = _Input(self._broker, inbox_prefix, stream, filter_subjects, start_after_seq, on_batch)
         self._inputs.append(feed)
         feed.start()
 
     async def questions(self, service: str, handlers: dict[str, Handler]) -> None:
         """Answers `ask.<service>.<question>`; a question nobody knows gets a `Trouble`.
 
-        Only replies to `_INBOX.` are sent, however the question names another subject.
+        Only replies to an inbox are sent, however the question names another subject.
         """
 
         async def answer(message: Msg) -> None:
-            if not message.reply.startswith("_INBOX."):
+            if not is_inbox(message.reply):
                 log.warning("bus: a question wants its answer on %r; refused", message.reply[:200])
                 return
             question = last_token(message.subject)
@@ -150,9 +160,16 @@ class _Input:
     """One stream's feed: a faststream subscriber that is made anew whenever its consumer is gone."""
 
     def __init__(
-        self, broker: NatsBroker, stream: str, filter_subjects: list[str], last_seq: int, on_batch: OnMessages
+        self,
+        broker: NatsBroker,
+        inbox_prefix: bytes,
+        stream: str,
+        filter_subjects: list[str],
+        last_seq: int,
+        on_batch: OnMessages,
     ) -> None:
         self._broker = broker
+        self._inbox_prefix = inbox_prefix
         self._stream = stream
         self._filters = filter_subjects
         self._last_seq = last_seq
@@ -198,6 +215,7 @@ class _Input:
             config=config,
             stream=JStream(self._stream, declare=False),
             pull_sub=PullSub(batch_size=1, timeout=_FETCH_S, batch=True),
+            inbox_prefix=self._inbox_prefix,
             decoder=_messages,
             ack_policy=AckPolicy.MANUAL,
             no_reply=True,

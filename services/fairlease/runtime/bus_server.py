@@ -20,15 +20,21 @@ import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.settings import BUS_FILE, url_in
+from fairlease_schemas.subjects import VERBS
+
+if TYPE_CHECKING:
+    from fairlease.runtime.access import Access  # it knows the client library, which nothing here needs
 
 HOST: Final = "127.0.0.1"
 MAX_PAYLOAD: Final = 512 * 1024
 _PR_SET_PDEATHSIG: Final = 1
 _POLL_S: Final = 0.005
+_NO_ACCOUNT: Final = "$G"
+"""Where the server keeps the streams of a bus without accounts."""
 _CONFIG: Final = """# Written at every start by Fairlease; edits are lost.
 server_name: "{name}"
 listen: "{host}:{port}"
@@ -45,7 +51,8 @@ jetstream {{
   # An acknowledgement means: on disk. A power cut takes back nothing (bus.md 1).
   sync_interval: always
 }}
-"""
+{access}"""
+_OPEN: Final = f'mappings: {{ "{VERBS}.>": "$JS.API.>" }}\n'
 
 
 class BusServer:
@@ -79,8 +86,17 @@ class BusServer:
         self.process.wait()
 
 
-def start(home: Path, *, port: int | None = None, dies_with_parent: bool = False, limit_s: float = 20.0) -> BusServer:
+def start(
+    home: Path,
+    *,
+    access: "Access | None" = None,
+    port: int | None = None,
+    dies_with_parent: bool = False,
+    limit_s: float = 20.0,
+) -> BusServer:
     """Starts the server of this state directory and waits until its JetStream answers.
+
+    `access` says who may what; without it everybody on this machine may everything, which is for tests.
 
     The port is `port`, else the one of the last start, else a free one. With `dies_with_parent` the
     kernel kills the server when the thread that called this ends, however it ends; without, the
@@ -101,6 +117,9 @@ def start(home: Path, *, port: int | None = None, dies_with_parent: bool = False
     try:
         conf = home / "bus.conf"
         values = {"name": name, "host": HOST, "port": chosen, "home": home, "max_payload": MAX_PAYLOAD}
+        values["access"] = access.text if access is not None else _OPEN
+        if access is not None:
+            _move_in(home, access)
         conf.write_text(_CONFIG.format(**values), encoding="utf-8")
         process = subprocess.Popen(  # noqa: S603 - the arguments are ours
             [str(binary), "-c", str(conf)],
@@ -158,6 +177,15 @@ def _locked(home: Path) -> int:
     return lock
 
 
+def _move_in(home: Path, access: "Access") -> None:
+    """Streams that the server made before it had accounts go on in theirs; a move that was cut short goes on too."""
+    store = home / "jetstream"
+    for stream in sorted((store / _NO_ACCOUNT / "streams").glob("FL_*")):
+        place = store / access.holder(stream.name) / "streams"
+        place.mkdir(mode=0o750, parents=True, exist_ok=True)
+        stream.rename(place / stream.name)
+
+
 def _death_signal() -> Callable[[], None]:
     """What the child runs before it becomes the server: ask the kernel to kill it with its parent."""
     libc = ctypes.CDLL(None, use_errno=True)  # loaded before the fork: nothing is imported after it
@@ -172,32 +200,31 @@ def _death_signal() -> Callable[[], None]:
 
 
 def _await_answer(server: BusServer, port: int, name: str, until_s: float) -> None:
-    """Returns once the JetStream of the server of that name answers on the port."""
+    """Returns once the server of that name is there with its JetStream."""
     while time.monotonic() < until_s:
         if not server.is_running():
             raise ConfigWrong(_why_it_left(server, port))
-        if _jetstream_answers(port, name):
+        if _is_there(port, name):
             return
         time.sleep(_POLL_S)
     raise BusAway(f"the bus on port {port} does not answer; its own words are in {server.home / 'bus.log'}")
 
 
-def _jetstream_answers(port: int, name: str) -> bool:
-    """One round trip of the JetStream interface, spoken by hand so that no client is needed."""
+def _is_there(port: int, name: str) -> bool:
+    """Whether the server of that name has opened the port: it does when its streams are there.
+
+    Its first line is for everybody and says who it is, so that no key is needed to hear it.
+    """
     try:
         with socket.create_connection((HOST, port), timeout=1.0) as link:
             link.settimeout(0.25)
-            link.sendall(
-                b'CONNECT {"verbose":false,"lang":"python3","version":"0","protocol":1}\r\n'
-                b"SUB _INBOX.ready 1\r\nPUB $JS.API.INFO _INBOX.ready 0\r\n\r\nPING\r\n"
-            )
             seen = b""
-            while b"MSG _INBOX.ready" not in seen:
+            while b"\n" not in seen:
                 chunk = link.recv(65536)
                 if not chunk:
                     return False
                 seen += chunk
-            return f'"server_name":"{name}"'.encode() in seen
+            return f'"server_name":"{name}"'.encode() in seen and b'"jetstream":true' in seen
     except OSError:
         return False
 

@@ -16,6 +16,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from fairlease.runtime.errors import EXIT_BUS_CLOSED, BusAway
+from fairlease.runtime.keys import Key
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.tasks import end
 
@@ -116,10 +117,23 @@ async def end_reconnecting(client: Client) -> None:
         await end([loop])
 
 
+def is_inbox(subject: str) -> bool:
+    """Whether an answer may be sent there: an inbox, or what the bus made of one in another account.
+
+    The asker chooses it, and whoever answers may publish where the asker may not.
+    """
+    return subject.startswith(("_INBOX.", "_R_."))
+
+
 async def connect(
-    where: Settings | str, name: str, *, exit_on_close: bool = True, first_connect_s: float = FIRST_CONNECT_S
+    where: Settings | str,
+    name: str,
+    *,
+    key: Key | None = None,
+    exit_on_close: bool = True,
+    first_connect_s: float = FIRST_CONNECT_S,
 ) -> Connection:
-    """A connection to the bus at a URL, or at the one the settings name.
+    """A connection to the bus at a URL, or at the one the settings name, by the key's identity.
 
     A daemon (`exit_on_close`) waits for the bus as long as it takes and ends its process when the
     connection is closed for good. Otherwise BusAway is raised when the bus does not answer within
@@ -128,7 +142,7 @@ async def connect(
     url = where if isinstance(where, str) else where.bus_url()
     guard = Guard(name, exit_on_close=exit_on_close)
     client = Connection(guard)
-    options = guard.options()
+    options = guard.options() | (key.options() if key is not None else {})
     if exit_on_close:
         await client.connect(servers=url, **options)
         return client

@@ -22,7 +22,7 @@ from nats.aio.subscription import Subscription
 from fairlease.runtime import api
 from fairlease.runtime.errors import BusAway, LogDamaged
 from fairlease.runtime.log import LogClient
-from fairlease_schemas.subjects import Subjects
+from fairlease_schemas.subjects import VERBS, Subjects
 
 log = logging.getLogger("fairlease.follower")
 
@@ -182,7 +182,7 @@ class Follower:
             "expires": _EXPIRES_S * _SECOND_NS,
             "idle_heartbeat": int(_HEARTBEAT_S * _SECOND_NS),
         }
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
+        subject = f"{VERBS}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
         await self._client.publish(subject, json.dumps(body).encode(), reply=self._inbox)
 
     async def _on_message(self, message: Msg) -> None:
@@ -247,6 +247,6 @@ class Follower:
         try:
             await subscription.unsubscribe()
             if self._client.is_connected:
-                await self._client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}")
+                await self._client.publish(f"{VERBS}.CONSUMER.DELETE.{self._stream}.{self._consumer}")
         except (nats.errors.Error, OSError) as error:
             log.debug("follower: %s", error)

@@ -39,6 +39,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The pool that an agent's hosts join; empty when nobody said."""
     labels: tuple[tuple[str, str], ...] = ()
     """What an agent says of its hosts, for contracts to ask for (1.3)."""
+    creds: str = ""
+    """The file of the key to connect with; empty: the identity's own in the state directory (keys.py)."""
 
     @property
     def subjects(self) -> Subjects:
@@ -61,7 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL and _REPLICA; an agent's also _POOL and _LABELS.
+    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL, _REPLICA, _CREDS; an agent's also _POOL, _LABELS.
 
     FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell,
     replica or pool that is no name (`a-z 0-9 -`), and for labels that are not `key=value,key=value`.
@@ -76,6 +78,7 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         replica=seen.get("FAIRLEASE_REPLICA", "") or "a",
         pool=seen.get("FAIRLEASE_POOL", ""),
         labels=labels_in(seen.get("FAIRLEASE_LABELS", "")),
+        creds=seen.get("FAIRLEASE_CREDS", "").strip(),
     )
     names = {"CELL": settings.cell, "REPLICA": settings.replica, "POOL": settings.pool or "unsaid"}
     for name, value in ((f"FAIRLEASE_{key}", value) for key, value in names.items()):
@@ -95,6 +98,11 @@ def labels_in(text: str) -> tuple[tuple[str, str], ...]:
             )
         labels.append((key, value))
     return tuple(labels)
+
+
+def simulated_host(number: int) -> str:
+    """The name of host `number` (1, 2, 3 …) of a cluster that does not exist."""
+    return f"host-{number:03d}"
 
 
 def is_label(key: str, value: str) -> bool:

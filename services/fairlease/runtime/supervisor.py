@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +22,13 @@ import msgspec
 import nats.errors
 from nats.aio.client import Client
 
-from fairlease.runtime import bus_server, streams
+from fairlease.runtime import bus_server, keys, streams
+from fairlease.runtime.access import Access, access
 from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import STAYS_DOWN, BusAway, ConfigWrong
 from fairlease.runtime.parent import PARENT_VARIABLE
-from fairlease.runtime.settings import Settings
+from fairlease.runtime.permissions import Identity, Plan, identities
+from fairlease.runtime.settings import Settings, simulated_host
 from fairlease_schemas.explain import Health
 from fairlease_schemas.subjects import SERVICES
 
@@ -41,11 +43,20 @@ _HEALTH = msgspec.json.Decoder(Health)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of the cell: its name, its arguments after `python -m fairlease`, its environment."""
+    """One process of the cell: its name, its arguments after `python -m fairlease`, its environment.
+
+    `hosts` are those an agent serves, and may speak for.
+    """
 
     name: str
     arguments: tuple[str, ...]
     env: Mapping[str, str] = {}
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """Who it is on the bus: replicas of a service are one, agents are each their own."""
+        return keys.agent_name(self.name) if self.arguments[1] == "agent" else keys.service_name(self.arguments[1])
 
 
 def service_parts(replicas: int = 1) -> list[Part]:
@@ -64,16 +75,25 @@ def service_parts(replicas: int = 1) -> list[Part]:
 def agent_part(simulate: str, name: str = "agent", *, first_host: int = 1) -> Part:
     """An agent that offers simulated hosts, such as `4x8`: four hosts of eight GPUs."""
     arguments = ("serve", "agent", "--simulate-gpus", simulate, "--first-host", str(first_host))
-    return Part(name=name, arguments=arguments)
+    count = int(simulate.partition("x")[0])
+    hosts = tuple(simulated_host(number) for number in range(first_host, first_host + count))
+    return Part(name=name, arguments=arguments, hosts=hosts)
 
 
 class Supervisor:
-    """One cell. `start`, then `wait_ready`; `stop` ends everything but the running jobs."""
+    """One cell. `start`, then `wait_ready`; `stop` ends everything but the running jobs.
 
-    def __init__(self, settings: Settings, parts: list[Part]) -> None:
+    Everyone gets the key that the table has for it; `guests` make identities beside those of the table.
+    """
+
+    def __init__(
+        self, settings: Settings, parts: list[Part], guests: tuple[Callable[[Plan], Identity], ...] = ()
+    ) -> None:
         self.settings = settings
         self.parts = {part.name: part for part in parts}
         self.url = ""
+        self._guests = guests
+        self._access: Access | None = None
         self.processes: dict[str, Process] = {}
         self.restarts: dict[str, int] = {}
         self._bus: bus_server.BusServer | None = None
@@ -92,8 +112,10 @@ class Supervisor:
     async def start(self) -> None:
         """Start the bus, declare the streams, start every part. Raises ConfigWrong or BusAway."""
         self.logs.mkdir(parents=True, exist_ok=True)
+        self._access = access(self.settings.state_dir, self.settings.subjects, self._people())
         self._start_bus()
-        client = await connect(self.url, "fairlease-deploy", exit_on_close=False, first_connect_s=READY_LIMIT_S)
+        key = keys.make(self.settings.state_dir, keys.DEPLOYER)
+        client = await connect(self.url, keys.DEPLOYER, key=key, exit_on_close=False, first_connect_s=READY_LIMIT_S)
         try:
             await streams.declare(client, self.settings.subjects, self.settings.accounts)
         finally:
@@ -105,7 +127,8 @@ class Supervisor:
     async def wait_ready(self, limit_s: float = READY_LIMIT_S, *, hosts: int = 0) -> None:
         """Return once every service has folded the log, and `hosts` hosts are registered; else BusAway."""
         until_s = time.monotonic() + limit_s
-        client = await connect(self.url, "fairlease-ready", exit_on_close=False)
+        key = keys.make(self.settings.state_dir, keys.client_name(self.settings.accounts[0]))
+        client = await connect(self.url, "fairlease-ready", key=key, exit_on_close=False)
         try:
             waiting = {part.arguments[1] for part in self.parts.values() if part.arguments[1] in SERVICES}
             while True:
@@ -138,9 +161,14 @@ class Supervisor:
         process = self.processes.get(name)
         return process.pid if process is not None and process.returncode is None else 0
 
+    def _people(self) -> tuple[Identity, ...]:
+        agents = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
+        plan = Plan(cell=self.settings.cell, accounts=self.settings.accounts, agents=agents)
+        return (*identities(plan), *(guest(plan) for guest in self._guests))
+
     def _start_bus(self) -> None:
         # In this thread, not a worker's: the server dies with the thread that started it.
-        self._bus = bus_server.start(self.settings.state_dir, dies_with_parent=True)
+        self._bus = bus_server.start(self.settings.state_dir, access=self._access, dies_with_parent=True)
         self.url = self._bus.url
 
     async def _keep_bus(self) -> None:
@@ -180,6 +208,7 @@ class Supervisor:
             "FAIRLEASE_HOME": str(self.settings.state_dir),
             "FAIRLEASE_URL": self.url,
             "FAIRLEASE_CELL": self.settings.cell,
+            "FAIRLEASE_CREDS": str(keys.key_path(self.settings.state_dir, part.identity)),
             PARENT_VARIABLE: str(os.getpid()),
             **part.env,
         }

@@ -12,7 +12,8 @@ import heapq
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -22,6 +23,7 @@ import nats.errors
 from fairlease.core.job import Phase
 from fairlease.core.state import IDLE
 from fairlease.core.world import World
+from fairlease.runtime import keys
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.follower import Entry, Follower
@@ -141,28 +143,38 @@ async def play(
     try:
         await cell.start()
         await cell.wait_ready(hosts=workload.hosts)
-        client = await connect(cell.url, "fairlease-trace", exit_on_close=False)
-        try:
-            with (home / LOG_FILE).open("wb") as copy:
-                return await _followed(workload, cell, client, copy, on_progress, patience_s)
-        finally:
-            await client.close()
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(_connected(cell, keys.client_name(ACCOUNT)))
+            reader = await stack.enter_async_context(_connected(cell, keys.AUDIT))
+            copy = stack.enter_context((home / LOG_FILE).open("wb"))
+            return await _followed(workload, cell, (client, reader), copy, on_progress, patience_s)
     finally:
         await cell.stop()
+
+
+@asynccontextmanager
+async def _connected(cell: Supervisor, identity: str) -> AsyncIterator[Connection]:
+    key = keys.find(cell.settings, identity)
+    client = await connect(cell.url, f"fairlease-trace-{identity}", key=key, exit_on_close=False)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 async def _followed(
     workload: Workload,
     cell: Supervisor,
-    client: Connection,
+    links: tuple[Connection, Connection],
     copy: IO[bytes],
     on_progress: OnProgress | None,
     patience_s: float,
 ) -> Result:
-    """The play itself, with the follower beside it: whichever fails first fails both."""
+    """The play itself by the first link, with the follower on the second: whichever fails first fails both."""
+    client, reader = links
     book = Book(copy, frozenset(task.job for task in workload.tasks))
-    follower = Follower(client, cell.settings.subjects, book.fold)
-    client.guard.on_reconnect(follower.renew)
+    follower = Follower(reader, cell.settings.subjects, book.fold)
+    reader.guard.on_reconnect(follower.renew)
     following = asyncio.create_task(follower.run(), name="trace-follow")
     playing = asyncio.create_task(_Player(workload, cell, client, book, on_progress, patience_s).run())
     try:

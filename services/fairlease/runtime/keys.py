@@ -1,0 +1,127 @@
+"""Who one is on the bus: a key in a file, one for each identity of the table (permissions.py).
+
+A file `<state>/keys/<identity>.key` holds the name and the seed of an nkey and is readable by its owner alone;
+the bus is told the public half and nothing else, so that who reads its configuration can pose as nobody.
+The surprising choice: where a state directory has keys, a missing one is an error and never a
+connection without a key, because that would only be refused later and by a poorer text.
+"""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from fairlease.runtime.errors import ConfigWrong
+from fairlease.runtime.settings import Settings
+
+DEPLOYER: Final = "deployer"
+AUDIT: Final = "audit"
+AGENT: Final = "agent"
+"""The agent that `fairlease up` starts; others have names of their own."""
+KEYS: Final = "keys"
+_SUFFIX: Final = ".key"
+_SEED_BYTES: Final = 32
+
+
+def service_name(service: str) -> str:
+    """Who all replicas of a service are."""
+    return f"service-{service}"
+
+
+def agent_name(agent: str) -> str:
+    """Who an agent is, whatever hosts it serves."""
+    return f"agent-{agent}"
+
+
+def client_name(account: str) -> str:
+    """Who speaks for a client account."""
+    return f"client-{account}"
+
+
+class NoKey(ConfigWrong):
+    """There are keys, and none for this identity."""
+
+
+class Key(NamedTuple):
+    """An identity and the seed that proves it; never shown."""
+
+    identity: str
+    seed: str
+
+    def __repr__(self) -> str:
+        return f"Key({self.identity!r})"
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of a bus client that use the key: it signs, and it hears answers under its own prefix."""
+        return {"nkeys_seed_str": self.seed, "inbox_prefix": f"_INBOX.{self.identity}".encode()}
+
+    def public(self) -> str:
+        """The half that the bus is told."""
+        import nkeys  # noqa: PLC0415 - 5 ms that a command without a key, or an answer from a file, need not pay
+
+        return str(nkeys.from_seed(bytearray(self.seed.encode())).public_key.decode())
+
+
+def key_path(home: Path, identity: str) -> Path:
+    """Where the key of an identity lies in a state directory."""
+    return home / KEYS / f"{identity}{_SUFFIX}"
+
+
+def make(home: Path, identity: str) -> Key:
+    """The identity's key, made now where there is none; ConfigWrong for a file that holds something else."""
+    path = key_path(home, identity)
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        _write(path, json.dumps({"identity": identity, "seed": _fresh_seed()}) + "\n")
+    return read(path)
+
+
+def find(settings: Settings, identity: str) -> Key | None:
+    """The key to connect with: that of FAIRLEASE_CREDS, else the identity's in the state directory.
+
+    None where the state directory has no keys at all: its bus is open, or somewhere else. NoKey when
+    it has keys and this one is not among them; ConfigWrong for a file that is no key.
+    """
+    if settings.creds:
+        return read(Path(settings.creds))
+    if not (settings.state_dir / KEYS).is_dir():
+        return None
+    path = key_path(settings.state_dir, identity)
+    if not path.exists():
+        raise NoKey(f"there is no key of {identity} in {path.parent}; name its file in FAIRLEASE_CREDS")
+    return read(path)
+
+
+def read(path: Path) -> Key:
+    """The key in that file; ConfigWrong, which shows nothing of it, when there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Key(str(found["identity"]), str(found["seed"]))
+    except OSError as error:
+        raise ConfigWrong(
+            f"key {path}: cannot be read ({error.strerror}); mend its rights or FAIRLEASE_CREDS"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigWrong(
+            f"key {path}: is no key; delete it, and the next start of the cell with `fairlease up` makes another"
+        ) from None
+
+
+def _fresh_seed() -> str:
+    """The seed of a new user in the bus's own writing: role, 32 random bytes, checksum, all in base32."""
+    import nkeys  # noqa: PLC0415 - as above
+
+    return bytes(nkeys.encode_seed(secrets.token_bytes(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)).decode()
+
+
+def _write(path: Path, text: str) -> None:
+    """On disk before it has its name, and never readable by others."""
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

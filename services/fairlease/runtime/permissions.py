@@ -1,0 +1,192 @@
+"""Who may say and hear what on the bus: one table of positive rows, from which all else is made (docs/security.md).
+
+Whoever may publish could also choose the subject to which the bus sends its own answer, and so let the bus
+write where the sender may not: a publish permission does not look at it [measured]. So every identity lives
+alone in an account of its own, nobody lives where the streams are, and the only ways between them are the
+rows here: an answer ends in the sender's account. The log has an account to itself, because a consumer
+may have its messages delivered anywhere in the account of its stream, but never into that stream.
+
+A row that is not here is refused. Nothing grants a verb that changes or empties a stream.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from fairlease.runtime.keys import AUDIT, DEPLOYER, agent_name, client_name, service_name
+from fairlease.runtime.streams import wanted
+from fairlease_schemas import commands, reports
+from fairlease_schemas.subjects import SCOPES, SERVICES, VERBS, Subjects
+
+LOG: Final = "LOG"
+"""The account of the log alone."""
+CORE: Final = "CORE"
+"""The account of all other streams."""
+HOLDERS: Final = (LOG, CORE)
+
+_API: Final = "$JS.API"
+_TIMED: Final = ("admission", "ranker", "health")
+"""Services that arm timers and read them."""
+_READ_BACK: Final = {"preemption": "orders", "health": "leases", "explainer": "feed"}
+"""The one stream of which a service reads single messages, to know what stands there."""
+
+
+class Way(NamedTuple):
+    """A subject of another account that may be reached, and by what name; both names are mostly the same."""
+
+    account: str
+    subject: str
+    name: str
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """One who has a key, and all that it grants. The account has the same name."""
+
+    name: str
+    sends: tuple[Way, ...]
+    """Where it may publish: streams that store, questions that others answer, verbs of JetStream."""
+    hears: tuple[Way, ...] = ()
+    """What others publish and it may subscribe to."""
+    ears: tuple[str, ...] = ()
+    """How it subscribes to what it hears, where that is wider than row by row; it hears the rows all the same."""
+    answers: tuple[str, ...] = ()
+    """Questions it may subscribe to and answer."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell's people and machines: client accounts, and agents with the hosts they serve."""
+
+    cell: str
+    accounts: tuple[str, ...] = ()
+    agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def identities(plan: Plan) -> tuple[Identity, ...]:
+    """The table: everyone of this cell, services first."""
+    table = _Table(plan)
+    return (
+        *(table.service(name) for name in SERVICES),
+        *(table.agent(name, hosts) for name, hosts in plan.agents),
+        *(table.client(account) for account in plan.accounts),
+        table.deployer(),
+        table.audit(),
+    )
+
+
+class _Table:
+    """The rows of one plan, one method for each kind of identity."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._s = Subjects(plan.cell)
+        self._streams = tuple(wanted(self._s, plan.accounts))
+        self._inboxes = tuple(self._s.inbox_stream(account) for account in plan.accounts)
+        self._hosts = tuple(host for _, hosts in plan.agents for host in hosts)
+
+    def service(self, name: str) -> Identity:
+        """The log and what its rule reads, its own records and what it publishes of them, its questions."""
+        s = self._s
+        verbs = [*self._looks(), *_reads(s.log_stream), f"CONSUMER.DELETE.{s.log_stream}.*"]
+        verbs += [verb for stream in self._read_by(name) for verb in _reads(stream)]
+        if name in _READ_BACK:
+            verbs.append(f"STREAM.MSG.GET.{getattr(s, _READ_BACK[name] + '_stream')}")
+        stores = [s.log(name, "*")] if name in SCOPES else []
+        if name in _TIMED:
+            stores += [_open(s.timer(name, 0)), _open(s.schedule(name, 0))]
+        stores += {
+            "admission": [s.contract("*")],
+            "preemption": [s.order(host) for host in self._hosts],
+            "explainer": [_open(s.answer("*", 0)), s.feed("*", "*", "*")],
+        }.get(name, [])
+        renewals = [Way(agent_name(a), s.lease(h), s.lease(h)) for a, hosts in self._plan.agents for h in hosts]
+        return Identity(
+            name=service_name(name),
+            sends=(*map(self._stored, stores), *map(self._verb, verbs)),
+            hears=tuple(renewals) if name == "health" else (),
+            ears=(s.lease("*"),) if name == "health" else (),
+            answers=(s.ask(name, "*"),),
+        )
+
+    def agent(self, name: str, hosts: tuple[str, ...]) -> Identity:
+        """Of its hosts alone: reports, renewals, samples, evidence, orders; and contracts by their digest."""
+        s = self._s
+        stores, verbs, hears, answers = [], [f"DIRECT.GET.{s.contracts_stream}.{s.contract('*')}"], [], []
+        for host in hosts:
+            stores += [s.report(host, "*"), s.lease(host), s.telemetry(host, "*"), s.evidence(host, "*")]
+            verbs.append(f"DIRECT.GET.{s.orders_stream}.{s.order(host)}")
+            hears.append(Way(service_name("preemption"), s.order(host), s.order(host)))
+            answers.append(s.ask(f"agent-{host}", "*"))
+        return Identity(
+            name=agent_name(name),
+            sends=(*map(self._stored, stores), *map(self._verb, verbs)),
+            hears=tuple(hears),
+            answers=tuple(answers),
+        )
+
+    def client(self, account: str) -> Identity:
+        """Its own commands and their answers; questions and the feed, which are open to every member."""
+        s, explainer = self._s, service_name("explainer")
+        answers = _open(s.answer(account, 0))
+        questions = [Way(explainer, s.ask("explainer", "*"), s.ask("explainer", "*"))]
+        questions += [_same(service_name(name), s.ask(name, "health")) for name in SCOPES]
+        questions += [
+            _same(agent_name(agent), s.ask(f"agent-{host}", "*"))
+            for agent, hosts in self._plan.agents
+            for host in hosts
+        ]
+        verbs = [f"STREAM.INFO.{s.inbox_stream(account)}", f"DIRECT.GET.{s.feed_stream}.{answers}"]
+        stores = [s.command(account, "*"), s.bundle(account, "*", "*")]
+        return Identity(
+            name=client_name(account),
+            sends=(*map(self._stored, stores), *questions, *map(self._verb, verbs)),
+            hears=(_same(explainer, answers), _same(explainer, s.feed("*", "*", ">"))),
+        )
+
+    def deployer(self) -> Identity:
+        """Makes what is missing at a start, and looks at what is there; it runs at no other time."""
+        verbs = [*self._looks(), *(f"STREAM.CREATE.{stream}" for stream in self._streams)]
+        return Identity(name=DEPLOYER, sends=tuple(map(self._verb, verbs)))
+
+    def audit(self) -> Identity:
+        """Follows the log, and looks at the streams and at when hosts were heard; it says nothing."""
+        s = self._s
+        verbs = [
+            *self._looks(),
+            *_reads(s.log_stream),
+            f"CONSUMER.DELETE.{s.log_stream}.*",
+            f"DIRECT.GET.{s.leases_stream}.{s.lease('*')}",
+        ]
+        return Identity(name=AUDIT, sends=tuple(map(self._verb, verbs)))
+
+    def _looks(self) -> list[str]:
+        """The verbs that tell how a stream is made and how long it is, and no message of it."""
+        return ["STREAM.NAMES", *(f"STREAM.INFO.{stream}" for stream in self._streams)]
+
+    def _read_by(self, name: str) -> list[str]:
+        """The streams with messages for this service, as runtime/serve.py opens them."""
+        streams = list(self._inboxes) if commands.OWNERS.get(name) else []
+        if reports.OWNERS.get(name):
+            streams.append(self._s.reports_stream)
+        return [*streams, self._s.timers_stream] if name in _TIMED else streams
+
+    def _stored(self, subject: str) -> Way:
+        is_log = subject.startswith(self._s.log_all().removesuffix(">"))
+        return _same(LOG if is_log else CORE, subject)
+
+    def _verb(self, verb: str) -> Way:
+        holder = LOG if self._s.log_stream in verb.split(".") else CORE
+        return Way(holder, f"{_API}.{verb}", f"{VERBS}.{verb}")
+
+
+def _reads(stream: str) -> list[str]:
+    """The verbs of reading a stream in order, from a place of one's choice."""
+    return [f"CONSUMER.{verb}.{stream}.*" for verb in ("CREATE", "MSG.NEXT")]
+
+
+def _same(account: str, subject: str) -> Way:
+    return Way(account, subject, subject)
+
+
+def _open(subject: str) -> str:
+    """The subject with its last token open."""
+    return subject.rpartition(".")[0] + ".*"

@@ -1,0 +1,160 @@
+"""A bus as `fairlease up` starts it, with every stream and every key, and none of our programs on it.
+
+Whoever holds a key here is not our code: it does what the bus lets it do. What came of that is read by a
+witness, stream by stream, byte by byte.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from nats.aio.client import Client
+
+from fairlease.runtime import bus_server, keys, streams
+from fairlease.runtime.access import access
+from fairlease.runtime.permissions import Identity, Plan, identities
+from fairlease_schemas.subjects import SCOPES, VERBS, Subjects
+from tests.live.journal import Stored, read_stream
+from tests.live.witness import WITNESS, witness
+
+CELL: Final = "lab"
+ACCOUNTS: Final = ("local", "ci")
+AGENTS: Final = (("one", ("host-001", "host-002")), ("two", ("host-003",)))
+PLAN: Final = Plan(cell=CELL, accounts=ACCOUNTS, agents=AGENTS)
+PEOPLE: Final = {one.name: one for one in identities(PLAN)}
+SUBJECTS: Final = Subjects(CELL)
+STREAMS: Final = tuple(streams.wanted(SUBJECTS, ACCOUNTS))
+_PATIENCE_S: Final = 10.0
+
+
+class Party:
+    """A connection with somebody's key, and what the bus refused to it so far."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.client = Client()
+        self._refused: list[str] = []
+
+    async def open(self, url: str, home: Path) -> None:
+        async def on_error(error: Exception) -> None:
+            self._refused.append(str(error))
+
+        key = keys.read(keys.key_path(home, self.name))
+        await self.client.connect(servers=url, error_cb=on_error, **key.options())
+
+    async def refusals(self) -> list[str]:
+        """What was refused since the last call, in order: the bus says so before it answers a ping."""
+        await self.client.flush(timeout=int(_PATIENCE_S))
+        said, self._refused = self._refused, []
+        assert all("permissions violation" in text.lower() for text in said), said
+        return said
+
+    async def ask(
+        self, subject: str, body: object = b"", headers: dict[str, str] | None = None
+    ) -> dict[str, Any] | None:
+        """The JSON that came back; None when the bus refused the question, or nobody is there to answer."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        inbox = self.client.new_inbox()
+        heard = await self.client.subscribe(inbox)
+        await self.client.publish(subject, data, reply=inbox, headers=headers)
+        try:
+            if await self.refusals():
+                return None
+            message = await heard.next_msg(timeout=_PATIENCE_S)
+        finally:
+            await heard.unsubscribe()
+        if (message.headers or {}).get("Status") == "503":
+            return None
+        return dict(json.loads(message.data)) if message.data else {"headers": dict(message.headers or {})}
+
+    async def say(
+        self, subject: str, data: bytes = b"", reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        await self.client.publish(subject, data, reply=reply, headers=headers)
+
+
+class Bus:
+    """The server, its parties by name, and the witness."""
+
+    def __init__(self, url: str, home: Path, stack: AsyncExitStack) -> None:
+        self.url = url
+        self.home = home
+        self._stack = stack
+        self._parties: dict[str, Party] = {}
+
+    async def as_(self, name: str) -> Party:
+        """The party of that name, connected once."""
+        if name not in self._parties:
+            party = self._parties[name] = Party(name)
+            await party.open(self.url, self.home)
+            self._stack.push_async_callback(party.client.close)
+        return self._parties[name]
+
+    async def seen(self) -> dict[str, list[Stored]]:
+        """Every message of every stream, and behind it the stream's own state and configuration."""
+        client = (await self.as_(WITNESS)).client
+        found = {name: await read_stream(client, name) for name in STREAMS}
+        for name in STREAMS:
+            info = json.loads((await client.request(f"{VERBS}.STREAM.INFO.{name}", b"", timeout=5)).data)
+            state = {key: info["state"][key] for key in ("messages", "first_seq", "last_seq")}
+            told = json.dumps([state, info["config"]], sort_keys=True).encode()
+            found[f"{name} itself"] = [Stored(0, name, told, {})]
+        return found
+
+    async def settle(self) -> None:
+        """Returns once the bus has done what it was asked before: each stream has taken in two more messages since.
+
+        They come and go on subjects of their own, and are not in the way of a comparison of what came between.
+        """
+        writer = await self.as_(WITNESS)
+        for _ in range(2):
+            await asyncio.gather(*(writer.client.request(f"{VERBS}.STREAM.INFO.{name}", b"") for name in STREAMS))
+            for party in list(self._parties.values()):
+                await party.client.flush()
+        await asyncio.sleep(_REST_S)
+
+    async def fill(self) -> None:
+        """One message on every stream, by those whose it is."""
+        for name, scope in SCOPES.items():
+            body = {"by": name, "scope": scope}
+            await self._stored(f"service-{name}", SUBJECTS.log(name, "made-up"), body)
+        for account in ACCOUNTS:
+            await self._stored(f"client-{account}", SUBJECTS.command(account, "submit-job"), {"secret": account})
+            await self._stored("service-explainer", SUBJECTS.answer(account, 1), {"secret": account})
+        await self._stored("service-explainer", SUBJECTS.feed("team-a", "job-x", "job-admitted"), {})
+        await self._stored("service-admission", SUBJECTS.contract("c0ffee"), {"secret": "contract"})
+        for agent, hosts in AGENTS:
+            for host in hosts:
+                await self._stored(f"agent-{agent}", SUBJECTS.report(host, "host-up"), {"host": host})
+                await self._stored(f"agent-{agent}", SUBJECTS.lease(host), {"counter": 1})
+                await self._stored(f"agent-{agent}", SUBJECTS.telemetry(host, "gpus"), {})
+                await self._stored("service-preemption", SUBJECTS.order(host), {"host": host})
+        for name in ("admission", "ranker", "health"):
+            await self._stored(f"service-{name}", SUBJECTS.timer(name, 1), {})
+
+    async def _stored(self, who: str, subject: str, body: object) -> None:
+        answer = await (await self.as_(who)).ask(subject, body)
+        assert answer is not None, (who, subject)
+        assert "seq" in answer, (who, subject, answer)
+
+
+_REST_S: Final = 0.1
+"""After everybody's ping was answered: what the streams send to each other has no ping of its own."""
+
+
+@asynccontextmanager
+async def bus_at(home: Path) -> AsyncIterator[Bus]:
+    """The bus of this directory, its streams declared and filled."""
+    people: Iterable[Identity] = (*identities(PLAN), witness(PLAN))
+    server = bus_server.start(home, access=access(home, SUBJECTS, people), dies_with_parent=True)
+    try:
+        async with AsyncExitStack() as stack:
+            bus = Bus(server.url, home, stack)
+            await streams.declare((await bus.as_(keys.DEPLOYER)).client, SUBJECTS, ACCOUNTS)
+            await bus.fill()
+            yield bus
+    finally:
+        server.stop()

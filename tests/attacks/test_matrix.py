@@ -1,0 +1,209 @@
+"""Every identity tries every subject and every verb: what the bus allows is what the words below say, cell by cell.
+
+The words are a second, independent telling of docs/security.md; the table itself is not asked.
+"""
+
+import pytest
+
+from fairlease_schemas.subjects import SCOPES, SERVICES, VERBS
+from tests.attacks.bench import ACCOUNTS, AGENTS, PEOPLE, STREAMS, SUBJECTS, Bus
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOSTS = [host for _, hosts in AGENTS for host in hosts]
+SERVES = {f"agent-{name}": hosts for name, hosts in AGENTS}
+INBOXES = [SUBJECTS.inbox_stream(account) for account in ACCOUNTS]
+STREAM_VERBS = (
+    *("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.INFO", "STREAM.MSG.GET"),
+    *("STREAM.MSG.DELETE", "STREAM.SNAPSHOT", "STREAM.RESTORE", "STREAM.PEER.REMOVE", "STREAM.LEADER.STEPDOWN"),
+    *("CONSUMER.NAMES", "CONSUMER.LIST", "CONSUMER.CREATE", "DIRECT.GET"),
+)
+CONSUMER_VERBS = (
+    *("CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE", "CONSUMER.DELETE", "CONSUMER.INFO", "CONSUMER.MSG.NEXT"),
+    *("CONSUMER.PAUSE", "CONSUMER.RESET", "CONSUMER.UNPIN"),
+)
+
+
+def _stored_subjects() -> list[str]:
+    """A subject of every kind that a stream keeps, for every one whose it could be."""
+    found = [SUBJECTS.log(service, "made-up") for service in SCOPES]
+    found += ["fl.lab.log.intake.explainer.x", "fl.lab.log.alloc.admission.x", "fl.lab.log.x"]
+    for account in ACCOUNTS:
+        found += [SUBJECTS.command(account, verb) for verb in ("submit-job", "change-policy")]
+        found += [SUBJECTS.answer(account, 7), SUBJECTS.bundle(account, "d1", "0")]
+    for host in HOSTS:
+        found += [SUBJECTS.report(host, "run-gone"), SUBJECTS.lease(host), SUBJECTS.telemetry(host, "gpus")]
+        found += [SUBJECTS.order(host), SUBJECTS.evidence(host, "d1"), SUBJECTS.host_feed(host, "host-held")]
+    for service in SERVICES:
+        found += [SUBJECTS.timer(service, 5), SUBJECTS.schedule(service, 5)]
+    return [*found, SUBJECTS.contract("d1"), SUBJECTS.feed("team-a", "job-x", "job-admitted")]
+
+
+def _questions() -> list[str]:
+    names = [*SERVICES, *(f"agent-{host}" for host in HOSTS)]
+    return [SUBJECTS.ask(name, question) for name in names for question in ("health", "why", "logs")]
+
+
+def _verbs() -> list[str]:
+    found = ["STREAM.NAMES", "STREAM.LIST", "INFO", "ACCOUNT.PURGE.CORE", "META.LEADER.STEPDOWN", "SERVER.REMOVE"]
+    found += [f"{verb}.{stream}" for verb in STREAM_VERBS for stream in STREAMS]
+    found += [f"{verb}.{stream}.some" for verb in CONSUMER_VERBS for stream in STREAMS]
+    kept = {SUBJECTS.orders_stream: [SUBJECTS.order(h) for h in HOSTS]}
+    kept |= {SUBJECTS.leases_stream: [SUBJECTS.lease(h) for h in HOSTS]}
+    kept |= {SUBJECTS.feed_stream: [SUBJECTS.answer(a, 1) for a in ACCOUNTS]}
+    kept |= {
+        SUBJECTS.contracts_stream: [SUBJECTS.contract("c0ffee")],
+        SUBJECTS.log_stream: [SUBJECTS.log("ledger", "x")],
+    }
+    return found + [f"DIRECT.GET.{stream}.{subject}" for stream, subjects in kept.items() for subject in subjects]
+
+
+def may_store(who: str, subject: str) -> bool:
+    """Whether this one may write there: a service its own, an agent of its hosts, an account for itself."""
+    kind, _, name = who.partition("-")
+    _, _, area, owner, *rest = [*subject.split("."), "", ""]
+    if kind == "client":
+        return area in ("cmd", "bundle") and owner == name
+    if kind == "agent":
+        return area in ("report", "lease", "telemetry", "evidence") and owner in SERVES[who]
+    if kind != "service":
+        return False
+    if area == "log":
+        return name in SCOPES and owner == SCOPES[name] and rest[0] == name
+    if area in ("timer", "schedule"):
+        return owner == name and name in ("admission", "ranker", "health")
+    writer = {"contract": "admission", "order": "preemption", "answer": "explainer", "feed": "explainer"}
+    return writer.get(area) == name
+
+
+def may_ask(who: str, subject: str) -> bool:
+    """Only accounts ask: the explainer and the agents anything, of the other services how they are."""
+    *_, asked, question = subject.split(".")
+    return who.startswith("client-") and (asked == "explainer" or asked.startswith("agent-") or question == "health")
+
+
+def may_use(who: str, verb: str) -> bool:
+    """Everyone but agents and accounts may look at how streams are; each reads what its work needs, nobody more."""
+    kind, _, name = who.partition("-")
+    *words, last = verb.split(".")
+    log, is_inner = SUBJECTS.log_stream, kind in ("service", "audit", "deployer")
+    if verb == "STREAM.NAMES" or (words == ["STREAM", "INFO"] and is_inner):
+        return is_inner
+    if kind == "client":
+        own = SUBJECTS.inbox_stream(name), f"DIRECT.GET.{SUBJECTS.feed_stream}.{SUBJECTS.answer(name, 1)}"
+        return verb in (f"STREAM.INFO.{own[0]}", own[1])
+    if kind == "agent":
+        orders = [f"DIRECT.GET.{SUBJECTS.orders_stream}.{SUBJECTS.order(host)}" for host in SERVES[who]]
+        return verb in (*orders, f"DIRECT.GET.{SUBJECTS.contracts_stream}.{SUBJECTS.contract('c0ffee')}")
+    if kind == "deployer":
+        return words == ["STREAM", "CREATE"]
+    if kind == "audit" and words[:3] == ["DIRECT", "GET", SUBJECTS.leases_stream]:
+        return True
+    if last != "some":
+        back = {"preemption": SUBJECTS.orders_stream, "health": SUBJECTS.leases_stream}
+        back |= {"explainer": SUBJECTS.feed_stream}
+        return words == ["STREAM", "MSG", "GET"] and back.get(name) == last
+    action, stream = ".".join(words[:-1]), words[-1]
+    if stream == log:
+        return action in ("CONSUMER.CREATE", "CONSUMER.MSG.NEXT", "CONSUMER.DELETE")
+    readers = {"admission": [*INBOXES, SUBJECTS.reports_stream, SUBJECTS.timers_stream], "ledger": INBOXES}
+    readers |= {"health": readers["admission"], "ranker": [SUBJECTS.timers_stream]}
+    return action in ("CONSUMER.CREATE", "CONSUMER.MSG.NEXT") and stream in readers.get(name, [])
+
+
+def may_hear(who: str, subject: str) -> bool:
+    """Accounts hear the feed and their own answers, agents the orders of their hosts, health the renewals."""
+    kind, _, name = who.partition("-")
+    _, _, area, owner, *_ = [*subject.split("."), ""]
+    if area == "ask":
+        is_own_host = kind == "agent" and owner.removeprefix("agent-") in SERVES[who]
+        return (kind == "service" and owner == name) or is_own_host
+    if kind == "client":
+        return area == "feed" or (area == "answer" and owner == name)
+    if kind == "agent":
+        return area == "order" and owner in SERVES[who]
+    return who == "service-health" and area == "lease"
+
+
+def _published() -> dict[str, list[tuple[str, bool]]]:
+    """Per identity every subject to publish on, and whether it may."""
+    raw = [f"$JS.API.{verb}" for verb in _verbs()]
+    strange = ["$SYS.REQ.SERVER.PING", "$JS.ACK.FL_LAB_LOG.x.1.1.1.1.0", "_INBOX.client-ci.x", "_R_.x.y", "fl.lab", "x"]
+    found = {}
+    for who in PEOPLE:
+        cells = [(subject, may_store(who, subject)) for subject in _stored_subjects()]
+        cells += [(subject, may_ask(who, subject)) for subject in _questions()]
+        cells += [(f"{VERBS}.{verb}", may_use(who, verb)) for verb in _verbs()]
+        cells += [(subject, False) for subject in (*raw, *strange)]
+        found[who] = cells
+    return found
+
+
+def _subscribed() -> dict[str, list[tuple[str, bool]]]:
+    """Per identity every subject to listen on, and whether it may."""
+    wide = [
+        ">",
+        "fl.>",
+        "fl.lab.>",
+        "fl.lab.log.>",
+        "$JS.>",
+        "$SYS.>",
+        "_INBOX.>",
+        "_R_.>",
+        "fl.lab.cmd.*.*",
+        VERBS + ".>",
+    ]
+    wide += [f"_INBOX.{other}.>" for other in PEOPLE]
+    found = {}
+    for who in PEOPLE:
+        cells = [(subject, may_hear(who, subject)) for subject in (*_stored_subjects(), *_questions())]
+        cells += [(subject, subject == f"_INBOX.{who}.>") for subject in wide]
+        found[who] = cells
+    return found
+
+
+def _named(refusals: list[str]) -> set[str]:
+    """The subjects that refusals name, as the client writes them: in lower case."""
+    return {text.split('"')[1].lower() for text in refusals}
+
+
+async def test_everyone_may_publish_where_the_rules_say_and_nowhere_else(bus: Bus) -> None:
+    # threat: 1 12 13 14 16 18 27
+    table, wrong = _published(), []
+    for who, cells in table.items():
+        party = await bus.as_(who)
+        assert await party.refusals() == []
+        for subject, _ in cells:
+            await party.say(subject)
+        refused = _named(await party.refusals())
+        wrong += [(who, subject, may) for subject, may in cells if (subject.lower() not in refused) != may]
+    assert wrong == []
+    assert sum(map(len, table.values())) >= 5_000
+    assert sum(may for cells in table.values() for _, may in cells) >= 250
+
+
+async def test_everyone_may_listen_where_the_rules_say_and_nowhere_else(bus: Bus) -> None:
+    # threat: 14 24
+    table, wrong = _subscribed(), []
+    for who, cells in table.items():
+        party = await bus.as_(who)
+        subscriptions = [await party.client.subscribe(subject) for subject, _ in cells]
+        refused = _named(await party.refusals())
+        wrong += [(who, subject, may) for subject, may in cells if (subject.lower() not in refused) != may]
+        for subscription in subscriptions:
+            await subscription.unsubscribe()
+        await party.client.flush()
+    assert wrong == []
+    assert sum(map(len, table.values())) >= 1_000
+
+
+async def test_what_is_allowed_leads_somewhere(bus: Bus) -> None:
+    """A permission without a way to the stream would be a promise that is not kept."""
+    lost = []
+    for who, cells in _published().items():
+        party = await bus.as_(who)
+        for subject, may in cells:
+            is_kept = may and ".ask." not in subject and ".bundle." not in subject and ".evidence." not in subject
+            if is_kept and ".MSG.NEXT." not in subject and await party.ask(subject) is None:
+                lost.append((who, subject))
+    assert lost == []
