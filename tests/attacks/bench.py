@@ -4,7 +4,6 @@ Whoever holds a key here is not our code: it does what the bus lets it do. What 
 witness, stream by stream, byte by byte.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,6 +27,7 @@ PEOPLE: Final = {one.name: one for one in identities(PLAN)}
 SUBJECTS: Final = Subjects(CELL)
 STREAMS: Final = tuple(streams.wanted(SUBJECTS, ACCOUNTS))
 _PATIENCE_S: Final = 10.0
+_SENTINEL: Final = "sentinel"
 
 
 class Party:
@@ -46,8 +46,12 @@ class Party:
         await self.client.connect(servers=url, error_cb=on_error, **key.options())
 
     async def refusals(self) -> list[str]:
-        """What was refused since the last call, in order: the bus says so before it answers a ping."""
-        await self.client.flush(timeout=int(_PATIENCE_S))
+        """What was refused since the last call, in order: the bus says so before it answers a ping.
+
+        Two pings, because the client sends the first ahead of what it has not written yet.
+        """
+        for _ in range(2):
+            await self.client.flush(timeout=int(_PATIENCE_S))
         said, self._refused = self._refused, []
         assert all("permissions violation" in text.lower() for text in said), said
         return said
@@ -84,6 +88,7 @@ class Bus:
         self.home = home
         self._stack = stack
         self._parties: dict[str, Party] = {}
+        self._sentinels = 0
 
     async def as_(self, name: str) -> Party:
         """The party of that name, connected once."""
@@ -93,28 +98,31 @@ class Bus:
             self._stack.push_async_callback(party.client.close)
         return self._parties[name]
 
-    async def seen(self) -> dict[str, list[Stored]]:
-        """Every message of every stream, and behind it the stream's own state and configuration."""
+    async def seen(self, *but: str) -> dict[str, list[Stored]]:
+        """Every message of every stream once the bus is at rest, but for these subjects; and how each is made."""
+        await self._settle()
         client = (await self.as_(WITNESS)).client
-        found = {name: await read_stream(client, name) for name in STREAMS}
+        found = {}
         for name in STREAMS:
+            messages = await read_stream(client, name)
+            found[name] = [m for m in messages if m.subject not in but and _SENTINEL not in m.subject]
             info = json.loads((await client.request(f"{VERBS}.STREAM.INFO.{name}", b"", timeout=5)).data)
-            state = {key: info["state"][key] for key in ("messages", "first_seq", "last_seq")}
-            told = json.dumps([state, info["config"]], sort_keys=True).encode()
-            found[f"{name} itself"] = [Stored(0, name, told, {})]
+            found[name].append(Stored(0, name, json.dumps(info["config"], sort_keys=True).encode(), {}))
         return found
 
-    async def settle(self) -> None:
-        """Returns once the bus has done what it was asked before: each stream has taken in two more messages since.
+    async def _settle(self) -> None:
+        """Returns once the streams have done what they were asked before.
 
-        They come and go on subjects of their own, and are not in the way of a comparison of what came between.
+        A stream answers in the order in which it was asked. So a first sentinel on each of them is acknowledged
+        when all earlier acknowledgements were sent, wherever they went, and a second when what these made is stored.
         """
-        writer = await self.as_(WITNESS)
+        client = (await self.as_(WITNESS)).client
         for _ in range(2):
-            await asyncio.gather(*(writer.client.request(f"{VERBS}.STREAM.INFO.{name}", b"") for name in STREAMS))
-            for party in list(self._parties.values()):
-                await party.client.flush()
-        await asyncio.sleep(_REST_S)
+            self._sentinels += 1
+            mark = f"{_SENTINEL}{self._sentinels}"
+            for row in streams.wanted(SUBJECTS, ACCOUNTS).values():
+                subject = row["subjects"][0].replace("*", mark).replace(">", mark)
+                assert b'"seq"' in (await client.request(subject, b"", timeout=_PATIENCE_S)).data
 
     async def fill(self) -> None:
         """One message on every stream, by those whose it is."""
@@ -139,10 +147,6 @@ class Bus:
         answer = await (await self.as_(who)).ask(subject, body)
         assert answer is not None, (who, subject)
         assert "seq" in answer, (who, subject, answer)
-
-
-_REST_S: Final = 0.1
-"""After everybody's ping was answered: what the streams send to each other has no ping of its own."""
 
 
 @asynccontextmanager

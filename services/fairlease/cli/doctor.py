@@ -39,6 +39,7 @@ MOST_SHOWN: Final = 32
 """So many hosts are shown one by one."""
 AGENTS_AT_ONCE: Final = 64
 NO_HOSTS: Final = "no host is registered; jobs wait until one is"
+_START_BUS: Final = "start it with `fairlease up`, or set FAIRLEASE_URL"
 _HEALTH: Final = msgspec.json.Decoder(Health)
 
 
@@ -124,7 +125,7 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
             return checks + await _agents(link, eyes)
     except CommandError as error:
         return [
-            Check("bus", is_ok=False, found=error.text, mend="start it with `fairlease up`, or set FAIRLEASE_URL"),
+            Check("bus", is_ok=False, found=error.text, mend=error.way_out or _START_BUS),
             Check("cell", is_ok=False, found="not looked at without a bus", mend="mend the bus first"),
         ]
 

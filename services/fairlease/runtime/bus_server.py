@@ -179,7 +179,7 @@ def _locked(home: Path) -> int:
 
 def _move_in(home: Path, access: "Access") -> None:
     """Streams that the server made before it had accounts go on in theirs; a move that was cut short goes on too."""
-    store = home / "jetstream"
+    store = home / "jetstream" / "jetstream"  # the second is the server's own
     for stream in sorted((store / _NO_ACCOUNT / "streams").glob("FL_*")):
         place = store / access.holder(stream.name) / "streams"
         place.mkdir(mode=0o750, parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from fairlease.runtime.errors import EXIT_BUS_CLOSED, BusAway
-from fairlease.runtime.keys import Key
+from fairlease.runtime.keys import Key, NoKey
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.tasks import end
 
@@ -27,18 +27,22 @@ PING_INTERVAL_S: Final = 5
 """A bus that stopped without closing its socket is noticed after three of these."""
 FIRST_CONNECT_S: Final = 2.0
 _REPEAT_S: Final = 10.0
+_REFUSAL: Final = "authorization violation"
+"""The bus's own words, at the start and later."""
 
 
 class Guard:
     """The callbacks of one client: one line of log each, and the end of the process when it is closed.
 
-    `is_closing` is set before a wanted close, which then ends nothing. Listeners of `on_reconnect`
+    `is_closing` is set before a wanted close, which then ends nothing. `is_refused`: the bus is there and knows
+    no such key. Listeners of `on_reconnect`
     are called without waiting after each reconnection; they must not raise.
     """
 
     def __init__(self, name: str, *, exit_on_close: bool) -> None:
         self.name = name
         self.is_closing = False
+        self.is_refused = False
         self._exits = exit_on_close
         self._listeners: list[Callable[[], None]] = []
         self._last_line = ("", 0.0)
@@ -62,6 +66,7 @@ class Guard:
         }
 
     async def _on_error(self, error: Exception) -> None:
+        self.is_refused = self.is_refused or _REFUSAL in str(error).lower()
         line = f"{type(error).__name__}: {error}"
         now_s = time.monotonic()
         if self.is_closing or (line == self._last_line[0] and now_s < self._last_line[1] + _REPEAT_S):
@@ -137,7 +142,8 @@ async def connect(
 
     A daemon (`exit_on_close`) waits for the bus as long as it takes and ends its process when the
     connection is closed for good. Otherwise BusAway is raised when the bus does not answer within
-    `first_connect_s`; once connected, the client survives restarts of the bus all the same.
+    `first_connect_s`, and NoKey when it refuses us; once connected, the client survives restarts of the
+    bus all the same.
     """
     url = where if isinstance(where, str) else where.bus_url()
     guard = Guard(name, exit_on_close=exit_on_close)
@@ -152,6 +158,9 @@ async def connect(
         await asyncio.wait_for(client.connect(servers=url, **options), first_connect_s)
     except (OSError, TimeoutError, nats.errors.Error, nats.errors.NoServersError) as error:
         await client.close()
+        if guard.is_refused:
+            who = f"the key of {key.identity}" if key is not None else "a connection without a key"
+            raise NoKey(f"the bus at {url} refuses {who}: it was started without it, or with another") from None
         raise BusAway(
             f"the bus at {url} does not answer within {first_connect_s:g} s ({_reason(error)}); {_WAY_OUT}"
         ) from None

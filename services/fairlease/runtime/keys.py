@@ -40,7 +40,7 @@ def client_name(account: str) -> str:
 
 
 class NoKey(ConfigWrong):
-    """There are keys, and none for this identity."""
+    """There are keys, and none for this identity, or none that the bus knows."""
 
 
 class Key(NamedTuple):

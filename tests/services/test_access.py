@@ -1,0 +1,127 @@
+"""The accounts of the bus as its configuration has them, and that nothing is lost on the way to them."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fairlease.runtime import access, api, bus_server, keys, streams
+from fairlease.runtime.connection import Connection, connect
+from fairlease.runtime.permissions import CORE, HOLDERS, LOG, Plan, identities
+from fairlease.runtime.service import owned_kinds, owned_verbs
+from fairlease_schemas.subjects import SERVICES, VERBS, Subjects
+from tests.house.tree import ROOT
+
+SUBJECTS = Subjects("lab")
+PLAN = Plan(cell="lab", accounts=("local",), agents=(("one", ("host-001",)),))
+INFRA = ROOT / "infra" / "nats" / "accounts.conf"
+
+
+def _access(home: Path, plan: Plan = PLAN) -> access.Access:
+    return access.access(home, SUBJECTS, identities(plan))
+
+
+async def _as(server: bus_server.BusServer, name: str) -> Connection:
+    key = keys.read(keys.key_path(server.home, name))
+    return await connect(server.url, name, key=key, exit_on_close=False)
+
+
+def test_the_committed_configuration_is_what_the_table_says() -> None:
+    assert INFRA.read_text() == access.example()
+
+
+def test_the_committed_configuration_is_one_that_the_server_takes(tmp_path: Path) -> None:
+    names = [
+        word for line in INFRA.read_text().splitlines() if "nkey: $" in line for word in line.split() if "$" in word
+    ]
+    public = {name.strip("$,"): keys.make(tmp_path, name.strip("$,")).public() for name in names}
+    conf = tmp_path / "bus.conf"
+    conf.write_text(f'jetstream {{ store_dir: "{tmp_path}/js" }}\n{INFRA.read_text()}')
+    said = subprocess.run(
+        [str(bus_server.find_binary()), "-t", "-c", str(conf)],
+        env={**os.environ, **public},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (said.returncode, len(public)) == (0, len(SERVICES) + 2 + 2 + 2), said.stderr
+
+
+def test_a_configuration_is_the_same_bytes_at_every_start(tmp_path: Path) -> None:
+    assert _access(tmp_path) == _access(tmp_path)
+
+
+def test_nobody_lives_where_the_streams_are() -> None:
+    names = {one.name for one in identities(PLAN)}
+    assert not names & set(HOLDERS)
+    assert len(names) == len(identities(PLAN))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_may_read_exactly_the_streams_that_have_messages_for_it(name: str) -> None:
+    """What its wiring says (app.py, by the tables of who owns which verb) is what the permissions say."""
+    (one,) = [found for found in identities(PLAN) if found.name == f"service-{name}"]
+    has_timers = name in ("admission", "ranker", "health")
+    expected = [SUBJECTS.log_stream]
+    expected += [SUBJECTS.inbox_stream("local")] if owned_verbs(name) else []
+    expected += [SUBJECTS.reports_stream] if owned_kinds(name) else []
+    expected += [SUBJECTS.timers_stream] if has_timers else []
+    start = f"{VERBS}.CONSUMER.CREATE."
+    assert [w.name.removeprefix(start).split(".")[0] for w in one.sends if w.name.startswith(start)] == expected
+
+
+async def test_streams_of_a_bus_without_accounts_go_on_in_theirs(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    before = bus_server.start(home, dies_with_parent=True)
+    client = await connect(before.url, "before", exit_on_close=False)
+    await streams.declare(client, SUBJECTS, ("local",))
+    for n in range(3):
+        await client.request(SUBJECTS.log("ranker", "x"), b"record %d" % n)
+        await client.request(SUBJECTS.command("local", "submit-job"), b"command %d" % n)
+    await client.close()
+    before.stop()
+
+    after = bus_server.start(home, access=_access(home), dies_with_parent=True)
+    try:
+        deployer, audit = await _as(after, keys.DEPLOYER), await _as(after, keys.AUDIT)
+        assert await streams.declare(deployer, SUBJECTS, ("local",)) == []
+        assert await streams.assert_config(audit, SUBJECTS) == [SUBJECTS.inbox_stream("local")]
+        for stream in (SUBJECTS.log_stream, SUBJECTS.inbox_stream("local")):
+            assert (await api.request(audit, f"STREAM.INFO.{stream}"))["state"]["messages"] == 3
+        ranker = await _as(after, "service-ranker")
+        assert b'"seq":4' in (await ranker.request(SUBJECTS.log("ranker", "x"), b"the next")).data
+        for client in (deployer, audit, ranker):
+            await client.close()
+    finally:
+        after.stop()
+    store = home / "jetstream" / "jetstream"
+    assert [p.name for p in (store / LOG / "streams").iterdir()] == [SUBJECTS.log_stream]
+    assert SUBJECTS.log_stream not in [p.name for p in (store / CORE / "streams").iterdir()]
+
+
+async def test_a_new_account_is_a_restart_and_the_old_keys_go_on(tmp_path: Path) -> None:
+    first = bus_server.start(tmp_path, access=_access(tmp_path), dies_with_parent=True)
+    first.stop()
+    before = keys.make(tmp_path, "client-local")
+    grown = Plan(cell="lab", accounts=("local", "ci"), agents=PLAN.agents)
+    second = bus_server.start(tmp_path, access=_access(tmp_path, grown), dies_with_parent=True)
+    try:
+        for name in ("client-local", "client-ci"):
+            client = await _as(second, name)
+            assert client.is_connected
+            await client.close()
+        assert keys.make(tmp_path, "client-local") == before
+    finally:
+        second.stop()
+
+
+async def test_an_account_that_is_gone_is_let_in_no_more(tmp_path: Path) -> None:
+    grown = Plan(cell="lab", accounts=("local", "ci"), agents=PLAN.agents)
+    _access(tmp_path, grown)
+    server = bus_server.start(tmp_path, access=_access(tmp_path), dies_with_parent=True)
+    try:
+        with pytest.raises(keys.NoKey, match="refuses the key of client-ci"):
+            await _as(server, "client-ci")
+    finally:
+        server.stop()
