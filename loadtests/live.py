@@ -1,4 +1,4 @@
-"""A cell started as a person starts it, `fairlease up`, and a connection that follows its log."""
+"""A cell started as a person starts it, `fairlease up`, with a guest that follows its log and plays hosts."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,15 @@ from typing import Any
 import msgspec
 
 from fairlease.core.world import World
-from fairlease.runtime.connection import Connection, connect
+from fairlease.runtime.connection import Connection
 from fairlease.runtime.follower import Entry, Follower
 from fairlease.runtime.settings import Settings, url_in
 from fairlease_schemas.codec import read_record
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.subjects import Subjects
+from tests.live.witness import as_witness
 
+ROOT = Path(__file__).resolve().parents[1]
 ACCOUNT = "load"
 READY_LIMIT_S = 60.0
 SERVE = re.compile(r"\0serve\0([a-z]+)\0")
@@ -110,11 +112,12 @@ async def cell(home: Path, *words: str) -> AsyncIterator[Live]:
     """A cell in a new state directory, ready; it ends with the `with`."""
     started_s = time.monotonic()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fairlease", "up", "--account", ACCOUNT, *words),
+        *(sys.executable, "-m", "tests.live.witness", "up", "--account", ACCOUNT, *words),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=DEVNULL,
         env=_environment(home),
+        cwd=ROOT,
     )
     try:
         assert process.stdout is not None
@@ -122,7 +125,7 @@ async def cell(home: Path, *words: str) -> AsyncIterator[Live]:
         if not line.startswith(b"ready"):
             sys.exit(f"`fairlease up` did not come up: see {home / 'logs'}")
         live = Live(home, process, time.monotonic() - started_s)
-        live.client = await connect(live.settings.url, "fairlease-load", exit_on_close=False)
+        live.client = await as_witness(home, "fairlease-load", READY_LIMIT_S)
         follower = Follower(live.client, live.subjects, live.fold)
         following = asyncio.create_task(follower.run())
         try:

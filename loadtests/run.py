@@ -21,6 +21,7 @@ from fold import fold  # noqa: E402 - as above
 from killed import killed  # noqa: E402 - as above
 from live import ACCOUNT, Live, cell, contract  # noqa: E402 - as above
 from rules import rules  # noqa: E402 - as above
+from secured import secured  # noqa: E402 - as above
 from starting import BUDGET, starting  # noqa: E402 - as above
 from startup import startup  # noqa: E402 - as above
 from yardstick import yardsticks  # noqa: E402 - as above
@@ -40,10 +41,23 @@ def main() -> int:
     limits = Limits(profile["limits"])
     before, started_s = machine(), time.monotonic()
     load = profile["load"]
-    figures = rules(load["turns"], load["seed"]) if profile["name"] == "rules" else asyncio.run(_measured(load))
+    figures = _FIGURES.get(profile["name"], _spine)(load)
     report = report_of(profile["name"], before, figures, limits, time.monotonic() - started_s)
     sys.stdout.write(json.dumps(report, indent=2) + "\n" if args.json else table_of(report))
     return 1 if missed(figures, limits) else 0
+
+
+def _spine(load: dict[str, Any]) -> list[Figure]:
+    return asyncio.run(_measured(load))
+
+
+def _secured(load: dict[str, Any]) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="fairlease-load-") as name:
+        return asyncio.run(secured(Path(name), load["submissions"]))
+
+
+_FIGURES = {"rules": lambda load: rules(load["turns"], load["seed"]), "secured": _secured}
+"""What each profile measures; the others measure the whole chain."""
 
 
 async def _measured(load: dict[str, Any]) -> list[Figure]:

@@ -152,17 +152,17 @@ class Up(Desk):
         await self.close()
         return code
 
-    async def run(self, *words: str) -> tuple[int, str, str]:
+    async def run(self, *words: str, **more: str) -> tuple[int, str, str]:
         """A command typed into a shell beside the cell: its exit code, its output, its errors."""
-        child = await self.spawn(*words)
+        child = await self.spawn(*words, **more)
         out, err = await asyncio.wait_for(child.communicate(), LIMIT_S)
         assert child.returncode is not None
         return child.returncode, out.decode(), err.decode()
 
-    async def spawn(self, *words: str) -> asyncio.subprocess.Process:
+    async def spawn(self, *words: str, **more: str) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "fairlease", *words, env=self.env, stdin=-3, stdout=pipe, stderr=pipe
+            sys.executable, "-m", "fairlease", *words, env={**self.env, **more}, stdin=-3, stdout=pipe, stderr=pipe
         )
 
 

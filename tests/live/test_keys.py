@@ -1,0 +1,78 @@
+"""What keys are for the people of a cell: who has one speaks for its account, from anywhere; who has none does not."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fairlease.cli.exits import FORBIDDEN, OK
+from fairlease.runtime.connection import connect
+from fairlease.runtime.keys import KEYS, NoKey, key_path
+from fairlease.runtime.settings import url_in
+from tests.live.cell import Up, up_at
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SUBMIT = ("submit", "--budget", "team-a", "--min-runtime", "1s", "--timeout", "1h")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def up(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
+    async with up_at(tmp_path_factory.mktemp("keys") / "cell") as up:
+        yield up
+
+
+async def _checks(code: int, out: str) -> dict[str, tuple[bool, str]]:
+    assert code == OK, out
+    return {check["name"]: (check["is_ok"], check["found"]) for check in json.loads(out)["checks"]}
+
+
+async def test_where_the_cell_was_started_everything_can_be_looked_at(up: Up) -> None:
+    code, out, err = await up.run("doctor", "--json")
+    checks = await _checks(code, out + err)
+    assert checks["streams"] == (True, "all as declared, 2 with commands of accounts")
+    assert checks["agent host-001"][1].startswith("answers, heard ")
+    assert "position" in checks["explainer"][1]
+
+
+async def test_an_account_without_a_key_is_told_how_to_get_one(up: Up) -> None:
+    for words in (("queue",), (*SUBMIT, "--", "true")):
+        code, _, said = await up.run(*words[:1], "--account", "nobody", *words[1:])
+        assert code == FORBIDDEN, said
+        assert "no key of client-nobody" in said
+        assert "fairlease up --account nobody" in said
+
+
+async def test_a_key_speaks_for_its_account_from_another_place_and_for_no_other(up: Up, tmp_path: Path) -> None:
+    creds = tmp_path / "ci.key"
+    shutil.copy(key_path(up.home, "client-ci"), creds)
+    elsewhere = {
+        "FAIRLEASE_HOME": str(tmp_path / "home"),
+        "FAIRLEASE_URL": url_in(up.home),
+        "FAIRLEASE_CREDS": str(creds),
+    }
+    code, out, err = await up.run(*SUBMIT, "--account", "ci", "--wait", "--", "echo", "from afar", **elsewhere)
+    assert code == OK, err
+    assert "succeeded" in err
+    checks = await _checks(*(await up.run("doctor", "--json", "--account", "ci", **elsewhere))[:2])
+    assert checks["streams"] == (True, "not looked at: that is for who has the cell's keys")
+    assert checks["clock"][0]
+    code, _, said = await up.run(*SUBMIT, "--account", "local", "--", "true", **elsewhere)
+    assert code == FORBIDDEN, said
+    assert await up.journal.read()
+    assert out
+
+
+async def test_the_auditors_key_reads_the_log_and_every_decision_comes_out_the_same(up: Up) -> None:
+    code, out, err = await up.run("replay", "--live")
+    assert code == OK, err
+    assert "equal: every decision comes out the same today" in out
+
+
+async def test_nobody_gets_in_without_a_key(up: Up) -> None:
+    assert sorted(path.suffix for path in (up.home / KEYS).iterdir()) == [".key"] * 13
+    with pytest.raises(NoKey, match="refuses a connection without a key"):
+        await connect(url_in(up.home), "stranger", exit_on_close=False)
