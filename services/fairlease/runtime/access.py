@@ -17,7 +17,7 @@ _MANY: Final = ".CONSUMER.MSG.NEXT."
 _MANY_S: Final = 35
 """Longer than any request for messages waits (runtime/follower.py)."""
 _ALL_S: Final = 5
-"""How long the replicas of a service may take to say how they are, each for itself."""
+"""How long the replicas of a service may take to answer, each for itself."""
 _ANSWER_WITHIN: Final = "1m"
 _EXAMPLE: Final = """\
 # The accounts of cell `lab` with two client accounts and two agents, as `fairlease up` makes them.
@@ -113,7 +113,8 @@ def _imports(one: Identity) -> list[str]:
 
 def _answering(subject: str) -> str:
     """A question that has more than one answer says so, and for how long after the last."""
-    seconds = _MANY_S if _MANY in subject else _ALL_S if subject.endswith(".health") else 0
+    is_of_replicas = ".ask." in subject and ".ask.agent-" not in subject
+    seconds = _MANY_S if _MANY in subject else _ALL_S if is_of_replicas else 0
     return f', response_type: stream, response_threshold: "{seconds}s"' if seconds else ""
 
 
