@@ -10,7 +10,7 @@ import pytest
 
 from fairlease.agent.devices import NoGpus, Site
 from fairlease.cli import up
-from fairlease.cli.exits import USAGE
+from fairlease.cli.exits import USAGE, CommandError
 from fairlease.cli.up import Served, Wanted
 from fairlease.runtime.settings import Settings
 from tests.cli.cell import Cell
@@ -124,3 +124,14 @@ def test_what_was_said_at_an_earlier_start_stands_under_what_is_said_now(tmp_pat
 def test_a_cell_that_an_earlier_release_made_is_remembered(tmp_path: Path) -> None:
     (tmp_path / up.CELL_FILE).write_text('{"accounts": ["local"], "simulate": "4x8"}')
     assert up.remembered(tmp_path) == msgspec.structs.replace(Wanted(), simulate="4x8")
+
+
+def test_an_agent_of_ones_own_gets_hosts_that_no_other_has() -> None:
+    own = up._parts(argparse.Namespace(replicas=1), Wanted(simulate="2x8"), Served(2, "", Site()))
+    up._refuse_shared_hosts(own, (("mine", ("gpu-7",)), ("yours", ("gpu-8",))))
+    for agents, text in (
+        ((("mine", ("host-002",)),), "--agent mine: host-002 is a host of agent"),
+        ((("mine", ("gpu-7",)), ("yours", ("gpu-7",))), "--agent yours: gpu-7 is a host of mine"),
+    ):
+        with pytest.raises(CommandError, match=text):
+            up._refuse_shared_hosts(own, agents)

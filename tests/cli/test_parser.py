@@ -6,6 +6,7 @@ import pytest
 from fairlease.cli import parser, verbs
 from fairlease.cli.exits import USAGE, CommandError
 from fairlease.cli.main import main
+from fairlease.cli.parser import agent
 
 
 def parse(*words: str) -> argparse.Namespace:
@@ -186,3 +187,19 @@ def test_a_mistake_points_to_the_help_of_its_command(words: list[str], prog: str
     with pytest.raises(CommandError) as caught:
         parse(*words)
     assert caught.value.way_out == f"see: {prog} --help"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("gpu-7=gpu-7", ("gpu-7", ("gpu-7",))), ("row-a=h-1,h-2,h-1", ("row-a", ("h-1", "h-2")))],
+)
+def test_an_agent_is_written_with_its_hosts(text: str, found: tuple[str, tuple[str, ...]]) -> None:
+    assert agent(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu-7", "agent=gpu-7", "=gpu-7", "gpu-7=", "gpu-7=a,", "gpu-7=A", "a.b=c", "a=*", "a=>"]
+)
+def test_what_is_no_agent_with_hosts_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        agent(text)

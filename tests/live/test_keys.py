@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fairlease.runtime.connection import connect
 from fairlease.runtime.keys import KEYS, NoKey, key_path
 from fairlease.runtime.settings import url_in
 from tests.live.cell import Up, up_at
+from tests.live.court import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -76,3 +78,22 @@ async def test_nobody_gets_in_without_a_key(up: Up) -> None:
     assert sorted(path.suffix for path in (up.home / KEYS).iterdir()) == [".key"] * 13
     with pytest.raises(NoKey, match="refuses a connection without a key"):
         await connect(url_in(up.home), "stranger", exit_on_close=False)
+
+
+async def test_an_agent_of_ones_own_serves_its_hosts_with_the_key_that_a_start_made_for_it(up: Up) -> None:
+    assert up.process is not None
+    up.process.send_signal(signal.SIGTERM)
+    assert await up.wait_left() == 0
+    await up.start("--agent", "more=host-005")
+    words = ("serve", "agent", "--simulate-gpus", "1x8", "--first-host", "5")
+    child = await up.spawn(*words, FAIRLEASE_CREDS=str(key_path(up.home, "agent-more")))
+
+    async def hosts() -> list[str]:
+        return [row["host"] for row in (await up.ask("explainer", "hosts")).get("rows", ())]
+
+    async def is_there() -> bool:
+        return "host-005" in await hosts()
+
+    await eventually(is_there, "the host of the other agent is registered")
+    child.send_signal(signal.SIGTERM)
+    assert await child.wait() == 0, (await child.communicate())[1]

@@ -116,6 +116,16 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
+def agent(text: str) -> tuple[str, tuple[str, ...]]:
+    """An agent and the hosts it serves, written `NAME=HOST,HOST`."""
+    who, equals, hosts = text.partition("=")
+    if not equals or who == "agent":
+        raise argparse.ArgumentTypeError(
+            f"{text[:70]!r} is not NAME=HOST,HOST with a name other than 'agent', which is the one of `up` itself"
+        )
+    return name(who), tuple(dict.fromkeys(name(host) for host in hosts.split(",")))
+
+
 def label(text: str) -> tuple[str, str]:
     """A label of a host, written `KEY=VALUE`, as contracts can ask for it."""
     from fairlease.runtime.settings import LABEL_LIMIT, is_label

@@ -20,6 +20,7 @@ import msgspec
 from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
 from fairlease.cli.serve import site_of
+from fairlease.runtime import keys
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
@@ -32,12 +33,13 @@ EXIT_NOT_READY: Final = 69
 class Wanted(msgspec.Struct, frozen=True):
     """What a cell is made of: accounts with an inbox, and hosts to simulate, as `4x8` (empty: none).
 
-    `site` is what was said of its hosts.
+    `site` is what was said of its hosts, `agents` those that are started elsewhere, with theirs.
     """
 
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
     simulate: str = ""
     site: Site = Site()
+    agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -57,10 +59,13 @@ def run(args: argparse.Namespace) -> int:
     _refuse_other_hosts(wanted.simulate, simulate)
     configure("up")
     served = _served(simulate, _merged(wanted.site, site_of(args)), settings)
-    wanted = Wanted(accounts, simulate, served.site)
+    agents = tuple({**dict(wanted.agents), **dict(args.agent)}.items())
+    wanted = Wanted(accounts, simulate, served.site, agents)
+    parts = _parts(args, wanted, served)
+    _refuse_shared_hosts(parts, agents)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
     try:
-        return asyncio.run(_up(Supervisor(settings, _parts(args, wanted, served)), wanted, served))
+        return asyncio.run(_up(Supervisor(settings, parts, agents=agents), wanted, served))
     except (ConfigWrong, BusAway) as error:
         code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
         raise CommandError(code, str(error)) from error
@@ -77,6 +82,20 @@ def _refuse_other_hosts(before: str, now: str) -> None:
             f"--simulate-gpus {now}: this cell has {before}, and work may run on every one of its hosts",
             way_out=f"start it as it was, with more hosts of {gpus} GPUs, or choose another FAIRLEASE_HOME",
         )
+
+
+def _refuse_shared_hosts(parts: list[Part], agents: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
+    """A host has one agent: of two that may speak for it, nobody knows which is right."""
+    seen: dict[str, str] = {}
+    for agent, hosts in (*((part.name, part.hosts) for part in parts), *agents):
+        for host in hosts:
+            if host in seen:
+                raise CommandError(
+                    EXIT_CONFIG,
+                    f"--agent {agent}: {host} is a host of {seen[host]}, and a host has one agent",
+                    way_out=f"start with hosts of its own; what is remembered stands in {CELL_FILE}",
+                )
+            seen[host] = agent
 
 
 def _merged(before: Site, now: Site) -> Site:
@@ -159,6 +178,10 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
     lines = [
         f"ready in {took_s:.1f} s: cell {supervisor.settings.cell}, bus {supervisor.url}",
         f"  accounts  {', '.join(wanted.accounts)}",
+        *(
+            f"  agent     {name} of {', '.join(hosts)}, key {_key_of(supervisor, name)}"
+            for name, hosts in wanted.agents
+        ),
         f"  devices   {served.line}",
         f"  logs      {supervisor.logs}",
         "next, in another terminal:",
@@ -166,6 +189,10 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
         "  fairlease submit --budget team-a --min-runtime 15m --timeout 1h --wait -- echo hello",
     ]
     print("\n".join(lines), flush=True)
+
+
+def _key_of(supervisor: Supervisor, agent: str) -> Path:
+    return keys.key_path(supervisor.settings.state_dir, keys.agent_name(agent))
 
 
 def remembered(home: Path) -> Wanted:

@@ -12,6 +12,7 @@ from fairlease.cli.parser import (
     Parser,
     account,
     after,
+    agent,
     answer_options,
     array,
     block,
@@ -288,6 +289,14 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
     up.add_argument(
         "--account", type=name, action="append", default=[], metavar="NAME", help="make an inbox for this account"
+    )
+    up.add_argument(
+        "--agent",
+        type=agent,
+        action="append",
+        default=[],
+        metavar="NAME=HOST,..",
+        help="make a key for an agent that is started elsewhere, with its hosts",
     )
     _add_site(up)
     serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")

@@ -83,16 +83,23 @@ def agent_part(simulate: str, name: str = "agent", *, first_host: int = 1) -> Pa
 class Supervisor:
     """One cell. `start`, then `wait_ready`; `stop` ends everything but the running jobs.
 
-    Everyone gets the key that the table has for it; `guests` make identities beside those of the table.
+    Everyone gets the key that the table has for it, and so do `agents` that somebody else starts, each with
+    its hosts; `guests` make identities beside those of the table.
     """
 
     def __init__(
-        self, settings: Settings, parts: list[Part], guests: tuple[Callable[[Plan], Identity], ...] = ()
+        self,
+        settings: Settings,
+        parts: list[Part],
+        guests: tuple[Callable[[Plan], Identity], ...] = (),
+        *,
+        agents: tuple[tuple[str, tuple[str, ...]], ...] = (),
     ) -> None:
         self.settings = settings
         self.parts = {part.name: part for part in parts}
         self.url = ""
         self._guests = guests
+        self._agents = agents
         self._access: Access | None = None
         self.processes: dict[str, Process] = {}
         self.restarts: dict[str, int] = {}
@@ -162,8 +169,8 @@ class Supervisor:
         return process.pid if process is not None and process.returncode is None else 0
 
     def _people(self) -> tuple[Identity, ...]:
-        agents = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
-        plan = Plan(cell=self.settings.cell, accounts=self.settings.accounts, agents=agents)
+        own = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
+        plan = Plan(cell=self.settings.cell, accounts=self.settings.accounts, agents=(*own, *self._agents))
         return (*identities(plan), *(guest(plan) for guest in self._guests))
 
     def _start_bus(self) -> None:
