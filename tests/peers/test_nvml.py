@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fairlease.runtime import api
-from fairlease.runtime.connection import connect
 from fairlease_schemas.subjects import Subjects
 from tests.house.tree import ROOT
+from tests.live.witness import as_witness
 
 SOURCE = ROOT / "tests/data/nvml-fake/nvml.c"
 PATIENCE_S = 60.0
@@ -223,7 +223,7 @@ async def test_up_serves_the_gpus_by_default_and_a_job_sees_its_own(library: Pat
     env = environment(library, FAIRLEASE_HOME=str(home), FAKE_NVML_GPUS="4", FAIRLEASE_LABELS="net=ib")
     words = ("up", "--host", "gpu-7", "--label", "zone=a")
     up = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fairlease", *words), env=env, stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "tests.live.witness", *words), env=env, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     try:
         assert up.stdout is not None
@@ -248,7 +248,7 @@ async def test_up_serves_the_gpus_by_default_and_a_job_sees_its_own(library: Pat
 async def sampled(home: Path) -> Any:  # noqa: ANN401 - the JSON of a sample
     """The newest sample in the telemetry stream of the cell, once there is one."""
     subjects = Subjects("lab")
-    client = await connect(json.loads((home / "bus.json").read_text())["url"], "test", exit_on_close=False)
+    client = await as_witness(home, "test", PATIENCE_S)
     try:
         async with asyncio.timeout(PATIENCE_S):
             while True:

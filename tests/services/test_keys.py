@@ -1,3 +1,4 @@
+import os
 import re
 import stat
 from pathlib import Path
@@ -30,11 +31,34 @@ def test_a_folder_that_others_could_read_is_closed_before_a_key_lies_in_it(tmp_p
     assert _mode(tmp_path / "keys") == 0o700
 
 
-def test_a_start_that_died_in_the_middle_of_a_key_leaves_none(tmp_path: Path) -> None:
-    (tmp_path / "keys").mkdir()
-    (tmp_path / "keys" / "audit.new").write_text('{"identity": "au')
+def test_a_start_that_died_in_the_middle_of_a_key_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(number: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", dies)
+        with pytest.raises(KeyboardInterrupt):
+            keys.make(tmp_path, "audit")
+    assert list((tmp_path / "keys").iterdir()) == []
     made = keys.make(tmp_path, "audit")
     assert keys.read(keys.key_path(tmp_path, "audit")) == made
+
+
+def test_of_two_starts_that_make_the_same_key_the_first_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first: list[keys.Key] = []
+    sync = os.fsync
+
+    def meanwhile(number: int) -> None:
+        sync(number)
+        if not first:
+            first.append(keys.Key("", ""))
+            first[0] = keys.make(tmp_path, "audit")
+
+    monkeypatch.setattr("os.fsync", meanwhile)
+    assert keys.make(tmp_path, "audit") == first[0]
+    assert [path.name for path in (tmp_path / "keys").iterdir()] == ["audit.key"]
 
 
 def test_every_identity_has_a_key_of_its_own_and_the_bus_is_told_the_other_half(tmp_path: Path) -> None:

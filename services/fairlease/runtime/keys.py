@@ -6,6 +6,7 @@ The surprising choice: where a state directory has keys, a missing one is an err
 connection without a key, because that would only be refused later and by a poorer text.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -117,11 +118,14 @@ def _fresh_seed() -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """On disk before it has its name, and never readable by others."""
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    """On disk before it has its name, and never readable by others; of two who make the same key one is first."""
+    fresh = path.with_name(f"{path.stem}.{secrets.token_hex(4)}.new")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(fresh)
+    finally:
+        fresh.unlink(missing_ok=True)
