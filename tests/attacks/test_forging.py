@@ -18,6 +18,7 @@ from fairlease.runtime.permissions import HOLDERS
 from fairlease_schemas.subjects import SCOPES, VERBS
 from tests.attacks.bench import ACCOUNTS, PEOPLE, SUBJECTS, Bus, Party
 from tests.attacks.test_matrix import may_store
+from tests.live.court import eventually
 from tests.live.journal import Stored, read_stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -76,6 +77,18 @@ async def test_on_a_bus_without_accounts_each_of_these_forges_a_record(stranger:
         return [message for message in found[before:] if message.subject == target]
 
     assert [json.loads(m.data)["stream"] for m in await grows(mine, BODY)] == [SUBJECTS.inbox_stream("ci")]
+    # Where somebody listens, a consumer delivers; and what it delivers there is stored there too.
+    await stranger.subscribe(target)
+    config = {"name": "push", "ack_policy": "none", "deliver_subject": target}
+    create = f"{VERBS}.CONSUMER.CREATE.{SUBJECTS.inbox_stream('ci')}.push"
+    body = {"stream_name": SUBJECTS.inbox_stream("ci"), "config": config}
+    before = len(await read_stream(stranger, log))
+    assert b"error" not in (await stranger.request(create, json.dumps(body).encode())).data
+
+    async def pushed() -> list[str]:
+        return [m.subject for m in (await read_stream(stranger, log))[before:] if m.data == BODY]
+
+    assert await eventually(pushed, "what was delivered is stored") == [mine]
     assert [m.data for m in await grows(f"{VERBS}.DIRECT.GET.{log}.{SUBJECTS.log('ranker', 'x')}")] == [b"behind"]
 
 

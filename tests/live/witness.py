@@ -19,7 +19,10 @@ from fairlease.runtime.supervisor import Supervisor
 from fairlease_schemas.subjects import SERVICES, VERBS, Subjects
 
 WITNESS: Final = "witness"
-_VERBS: Final = ("STREAM.INFO.{}", "STREAM.MSG.GET.{}", "CONSUMER.NAMES.{}", "CONSUMER.DELETE.{}.*")
+_VERBS: Final = (
+    *("STREAM.INFO.{}", "STREAM.MSG.GET.{}", "CONSUMER.NAMES.{}"),
+    *("CONSUMER.CREATE.{}.*", "CONSUMER.MSG.NEXT.{}.*", "CONSUMER.DELETE.{}.*"),
+)
 
 
 def witness(plan: Plan) -> Identity:

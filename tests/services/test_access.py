@@ -53,8 +53,11 @@ def test_a_configuration_is_the_same_bytes_at_every_start(tmp_path: Path) -> Non
 
 
 def test_nobody_lives_where_the_streams_are() -> None:
+    """And nobody listens there: a consumer may deliver to any subject, but only where somebody does."""
     names = {one.name for one in identities(PLAN)}
     assert not names & set(HOLDERS)
+    assert [way for one in identities(PLAN) for way in one.hears if way.account in HOLDERS] == []
+    assert {way.account for one in identities(PLAN) for way in (*one.sends, *one.hears)} <= {*names, *HOLDERS}
     assert len(names) == len(identities(PLAN))
 
 
