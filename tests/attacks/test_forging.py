@@ -85,10 +85,10 @@ async def test_on_a_bus_without_accounts_each_of_these_forges_a_record(stranger:
     before = len(await read_stream(stranger, log))
     assert b"error" not in (await stranger.request(create, json.dumps(body).encode())).data
 
-    async def pushed() -> list[str]:
-        return [m.subject for m in (await read_stream(stranger, log))[before:] if m.data == BODY]
+    async def pushed() -> set[str]:
+        return {m.subject for m in (await read_stream(stranger, log))[before:] if m.data == BODY}
 
-    assert await eventually(pushed, "what was delivered is stored") == [mine]
+    assert await eventually(pushed, "what was delivered is stored") == {mine}
     assert [m.data for m in await grows(f"{VERBS}.DIRECT.GET.{log}.{SUBJECTS.log('ranker', 'x')}")] == [b"behind"]
 
 
