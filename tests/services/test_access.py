@@ -8,6 +8,7 @@ import pytest
 
 from fairlease.runtime import access, api, bus_server, keys, streams
 from fairlease.runtime.connection import Connection, connect
+from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.permissions import CORE, HOLDERS, LOG, Plan, identities
 from fairlease.runtime.service import owned_kinds, owned_verbs
 from fairlease_schemas.subjects import SERVICES, VERBS, Subjects
@@ -101,6 +102,15 @@ async def test_streams_of_a_bus_without_accounts_go_on_in_theirs(tmp_path: Path)
     store = home / "jetstream" / "jetstream"
     assert [p.name for p in (store / LOG / "streams").iterdir()] == [SUBJECTS.log_stream]
     assert SUBJECTS.log_stream not in [p.name for p in (store / CORE / "streams").iterdir()]
+
+
+async def test_a_stream_that_stands_in_two_places_is_left_there_for_somebody_to_choose(tmp_path: Path) -> None:
+    bus_server.start(tmp_path, access=_access(tmp_path), dies_with_parent=True).stop()
+    store = tmp_path / "jetstream" / "jetstream"
+    for account in ("$G", LOG):
+        (store / account / "streams" / SUBJECTS.log_stream).mkdir(parents=True)
+    with pytest.raises(ConfigWrong, match=r"FL_LAB_LOG is in .* and in .*: keep one of them"):
+        bus_server.start(tmp_path, access=_access(tmp_path), dies_with_parent=True)
 
 
 async def test_a_new_account_is_a_restart_and_the_old_keys_go_on(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ _MANY_S: Final = 35
 _ALL_S: Final = 5
 """How long the replicas of a service may take to answer, each for itself."""
 _ANSWER_WITHIN: Final = "1m"
+_READ_IN_A_SECOND: Final = 50_000
+"""Characters; a thousand hosts are two million and take 2 to 4 s where nothing else runs."""
 _EXAMPLE: Final = """\
 # The accounts of cell `lab` with two client accounts and two agents, as `fairlease up` makes them.
 # Written by `python -m fairlease.runtime.access > infra/nats/accounts.conf`; not by hand.
@@ -32,7 +34,13 @@ class Access(NamedTuple):
     text: str
     log_stream: str
 
+    @property
+    def reading_s(self) -> float:
+        """How long a busy machine may take to read it: the server compares every import with those it leads to."""
+        return len(self.text) / _READ_IN_A_SECOND
+
     def holder(self, stream: str) -> str:
+        """The account in which that stream stands."""
         return LOG if stream == self.log_stream else CORE
 
 

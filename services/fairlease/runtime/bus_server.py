@@ -119,7 +119,7 @@ def start(
         values = {"name": name, "host": HOST, "port": chosen, "home": home, "max_payload": MAX_PAYLOAD}
         values["access"] = access.text if access is not None else _OPEN
         if access is not None:
-            _move_in(home, access)
+            _move_in(home, access)  # while nothing else runs on this directory
         conf.write_text(_CONFIG.format(**values), encoding="utf-8")
         process = subprocess.Popen(  # noqa: S603 - the arguments are ours
             [str(binary), "-c", str(conf)],
@@ -135,7 +135,8 @@ def start(
         os.close(lock)
     server = BusServer(process, f"nats://{HOST}:{chosen}", home)
     try:
-        _await_answer(server, chosen, name, time.monotonic() + limit_s)
+        reading_s = access.reading_s if access is not None else 0.0
+        _await_answer(server, chosen, name, time.monotonic() + limit_s + reading_s)
     except BaseException:
         server.kill()
         raise
@@ -183,6 +184,8 @@ def _move_in(home: Path, access: "Access") -> None:
     for stream in sorted((store / _NO_ACCOUNT / "streams").glob("FL_*")):
         place = store / access.holder(stream.name) / "streams"
         place.mkdir(mode=0o750, parents=True, exist_ok=True)
+        if (place / stream.name).exists():
+            raise ConfigWrong(f"stream {stream.name} is in {stream} and in {place}: keep one of them, and start again")
         stream.rename(place / stream.name)
 
 
