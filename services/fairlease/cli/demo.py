@@ -56,7 +56,7 @@ class Demo:
 
     def __init__(self, home: Path, *, is_quiet: bool) -> None:
         self._env = {**os.environ, "FAIRLEASE_HOME": str(home), "NO_COLOR": "1"}
-        for variable in ("FAIRLEASE_URL", "FAIRLEASE_CELL", "FAIRLEASE_ACCOUNT"):
+        for variable in ("FAIRLEASE_URL", "FAIRLEASE_CELL", "FAIRLEASE_ACCOUNT", "FAIRLEASE_CREDS"):
             self._env.pop(variable, None)
         self._is_quiet = is_quiet
         self.home = home
