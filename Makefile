@@ -115,8 +115,9 @@ load: $(DEV_READY) ## the load test of the whole chain, figures as JSON
 	$(BIN)/python loadtests/run.py spine --json $(ARGS)
 
 .PHONY: docs
-docs: $(RUN_READY) ## write the JSON Schemas and the event catalogue anew from the code
+docs: $(RUN_READY) ## write the JSON Schemas, the event catalogue and the bus's accounts anew from the code
 	$(BIN)/python -m fairlease_schemas.generate
+	$(BIN)/python -m fairlease.runtime.access > infra/nats/accounts.conf
 
 .PHONY: lock
 lock: ## resolve requirements/*.txt anew with Python 3.11; UPGRADE=1 takes the newest
