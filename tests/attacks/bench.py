@@ -20,9 +20,10 @@ from tests.live.journal import Stored, read_stream
 from tests.live.witness import WITNESS, witness
 
 CELL: Final = "lab"
-ACCOUNTS: Final = ("local", "ci")
+ACCOUNTS: Final = ("local", "ci", "fixer")
+BOTS: Final = ("fixer",)
 AGENTS: Final = (("one", ("host-001", "host-002")), ("two", ("host-003",)))
-PLAN: Final = Plan(cell=CELL, accounts=ACCOUNTS, agents=AGENTS)
+PLAN: Final = Plan(cell=CELL, accounts=ACCOUNTS, agents=AGENTS, bots=BOTS)
 PEOPLE: Final = {one.name: one for one in identities(PLAN)}
 SUBJECTS: Final = Subjects(CELL)
 STREAMS: Final = tuple(streams.wanted(SUBJECTS, ACCOUNTS))
@@ -130,7 +131,7 @@ class Bus:
             body = {"by": name, "scope": scope}
             await self._stored(f"service-{name}", SUBJECTS.log(name, "made-up"), body)
         for account in ACCOUNTS:
-            await self._stored(f"client-{account}", SUBJECTS.command(account, "submit-job"), {"secret": account})
+            await self._stored(f"client-{account}", SUBJECTS.command(account, "cordon-host"), {"secret": account})
             await self._stored("service-explainer", SUBJECTS.answer(account, 1), {"secret": account})
         await self._stored("service-explainer", SUBJECTS.feed("team-a", "job-x", "job-admitted"), {})
         await self._stored("service-admission", SUBJECTS.contract("c0ffee"), {"secret": "contract"})

@@ -6,12 +6,13 @@ The words are a second, independent telling of docs/security.md; the table itsel
 import pytest
 
 from fairlease_schemas.subjects import SCOPES, SERVICES, VERBS
-from tests.attacks.bench import ACCOUNTS, AGENTS, PEOPLE, STREAMS, SUBJECTS, Bus
+from tests.attacks.bench import ACCOUNTS, AGENTS, BOTS, PEOPLE, STREAMS, SUBJECTS, Bus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOSTS = [host for _, hosts in AGENTS for host in hosts]
 SERVES = {f"agent-{name}": hosts for name, hosts in AGENTS}
+ABOUT_HOSTS = ("cordon-host", "return-host", "request-drain", "undrain-host")
 INBOXES = [SUBJECTS.inbox_stream(account) for account in ACCOUNTS]
 STREAM_VERBS = (
     *("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.INFO", "STREAM.MSG.GET"),
@@ -29,7 +30,7 @@ def _stored_subjects() -> list[str]:
     found = [SUBJECTS.log(service, "made-up") for service in SCOPES]
     found += ["fl.lab.log.intake.explainer.x", "fl.lab.log.alloc.admission.x", "fl.lab.log.x"]
     for account in ACCOUNTS:
-        found += [SUBJECTS.command(account, verb) for verb in ("submit-job", "change-policy")]
+        found += [SUBJECTS.command(account, verb) for verb in ("submit-job", "change-policy", *ABOUT_HOSTS)]
         found += [SUBJECTS.answer(account, 7), SUBJECTS.bundle(account, "d1", "0")]
     for host in HOSTS:
         found += [SUBJECTS.report(host, "run-gone"), SUBJECTS.lease(host), SUBJECTS.telemetry(host, "gpus")]
@@ -59,11 +60,15 @@ def _verbs() -> list[str]:
 
 
 def may_store(who: str, subject: str) -> bool:
-    """Whether this one may write there: a service its own, an agent of its hosts, an account for itself."""
+    """Whether this one may write there: a service its own, an agent of its hosts, an account for itself.
+
+    A bot's commands are about hosts.
+    """
     kind, _, name = who.partition("-")
     _, _, area, owner, *rest = [*subject.split("."), "", ""]
     if kind == "client":
-        return area in ("cmd", "bundle") and owner == name
+        is_about_hosts = area == "cmd" and rest[0] in ABOUT_HOSTS
+        return area in ("cmd", "bundle") and owner == name and (name not in BOTS or is_about_hosts)
     if kind == "agent":
         return area in ("report", "lease", "telemetry", "evidence") and owner in SERVES[who]
     if kind != "service":

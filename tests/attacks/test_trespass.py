@@ -41,6 +41,18 @@ async def test_a_project_can_neither_send_nor_hear_for_another(bus: Bus) -> None
     assert await bus.seen() == before
 
 
+async def test_a_bot_looks_after_hosts_and_sends_nothing_else(bus: Bus) -> None:
+    fixer = await bus.as_("client-fixer")
+    own = [SUBJECTS.command("fixer", verb) for verb in ("request-drain", "return-host")]
+    before = await bus.seen(*own)
+    for subject in own:
+        assert "seq" in (await fixer.ask(subject, BODY) or {})
+    verbs = ("submit-job", "cancel-job", "hold-job", "change-budget", "change-member", "change-policy")
+    await _refused(fixer, *(SUBJECTS.command("fixer", verb) for verb in verbs), SUBJECTS.bundle("fixer", "d", "0"))
+    await _refused(fixer, *(SUBJECTS.command("ci", verb) for verb in ("request-drain", "return-host")))
+    assert await bus.seen(*own) == before
+
+
 @pytest.mark.parametrize(
     "body",
     [

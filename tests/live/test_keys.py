@@ -84,7 +84,7 @@ async def test_an_agent_of_ones_own_serves_its_hosts_with_the_key_that_a_start_m
     assert up.process is not None
     up.process.send_signal(signal.SIGTERM)
     assert await up.wait_left() == 0
-    await up.start("--agent", "more=host-005")
+    await up.start("--agent", "more=host-005", "--bot", "fixer")
     words = ("serve", "agent", "--simulate-gpus", "1x8", "--first-host", "5")
     child = await up.spawn(*words, FAIRLEASE_CREDS=str(key_path(up.home, "agent-more")))
 
@@ -97,3 +97,12 @@ async def test_an_agent_of_ones_own_serves_its_hosts_with_the_key_that_a_start_m
     await eventually(is_there, "the host of the other agent is registered")
     child.send_signal(signal.SIGTERM)
     assert await child.wait() == 0, (await child.communicate())[1]
+
+
+async def test_a_bot_serves_hosts_and_submits_nothing(up: Up) -> None:
+    """The last start made it, and the next one remembers."""
+    for verb in ("cordon", "return"):
+        code, _, said = await up.run("host", verb, "host-004", "--account", "fixer")
+        assert code == OK, said
+    code, _, said = await up.run(*SUBMIT, "--account", "fixer", "--", "true")
+    assert (code, "account fixer may not send `submit-job`" in said) == (FORBIDDEN, True), said

@@ -33,13 +33,15 @@ EXIT_NOT_READY: Final = 69
 class Wanted(msgspec.Struct, frozen=True):
     """What a cell is made of: accounts with an inbox, and hosts to simulate, as `4x8` (empty: none).
 
-    `site` is what was said of its hosts, `agents` those that are started elsewhere, with theirs.
+    `site` is what was said of its hosts, `agents` those that are started elsewhere, with theirs. `bots` are the
+    accounts that only look after hosts.
     """
 
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
     simulate: str = ""
     site: Site = Site()
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    bots: tuple[str, ...] = ()
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -54,18 +56,19 @@ def run(args: argparse.Namespace) -> int:
     """0 after an orderly end; errors say which part, and where it wrote what it had to say."""
     settings = read_settings("up")
     wanted = remembered(settings.state_dir)
-    accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account)))
+    accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account, *args.bot)))
+    bots = tuple(name for name in accounts if name in args.bot or (name in wanted.bots and name not in args.account))
     simulate = "x".join(map(str, args.simulate_gpus)) if args.simulate_gpus else wanted.simulate
     _refuse_other_hosts(wanted.simulate, simulate)
     configure("up")
     served = _served(simulate, _merged(wanted.site, site_of(args)), settings)
     agents = tuple({**dict(wanted.agents), **dict(args.agent)}.items())
-    wanted = Wanted(accounts, simulate, served.site, agents)
+    wanted = Wanted(accounts, simulate, served.site, agents, bots)
     parts = _parts(args, wanted, served)
     _refuse_shared_hosts(parts, agents)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
     try:
-        return asyncio.run(_up(Supervisor(settings, parts, agents=agents), wanted, served))
+        return asyncio.run(_up(Supervisor(settings, parts, agents=agents, bots=bots), wanted, served))
     except (ConfigWrong, BusAway) as error:
         code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
         raise CommandError(code, str(error)) from error
@@ -177,7 +180,7 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
     """What is there now, and what to type next."""
     lines = [
         f"ready in {took_s:.1f} s: cell {supervisor.settings.cell}, bus {supervisor.url}",
-        f"  accounts  {', '.join(wanted.accounts)}",
+        f"  accounts  {', '.join(f'{name} (bot)' if name in wanted.bots else name for name in wanted.accounts)}",
         *(
             f"  agent     {name} of {', '.join(hosts)}, key {_key_of(supervisor, name)}"
             for name, hosts in wanted.agents

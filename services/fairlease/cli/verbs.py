@@ -291,6 +291,9 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
         "--account", type=name, action="append", default=[], metavar="NAME", help="make an inbox for this account"
     )
     up.add_argument(
+        "--bot", type=name, action="append", default=[], metavar="NAME", help="make an account that only serves hosts"
+    )
+    up.add_argument(
         "--agent",
         type=agent,
         action="append",

@@ -54,11 +54,15 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell's people and machines: client accounts, and agents with the hosts they serve."""
+    """A cell's people and machines: client accounts, and agents with the hosts they serve.
+
+    `bots` are those of the accounts that look after hosts, and send no other commands.
+    """
 
     cell: str
     accounts: tuple[str, ...] = ()
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    bots: tuple[str, ...] = ()
 
 
 def identities(plan: Plan) -> tuple[Identity, ...]:
@@ -124,7 +128,10 @@ class _Table:
         )
 
     def client(self, account: str) -> Identity:
-        """Its own commands and their answers; questions and the feed, which are open to every member."""
+        """Its own commands and their answers; questions and the feed, which are open to every member.
+
+        A bot sends commands about hosts alone.
+        """
         s, explainer = self._s, service_name("explainer")
         answers = _open(s.answer(account, 0))
         questions = [Way(explainer, s.ask("explainer", "*"), s.ask("explainer", "*"))]
@@ -136,6 +143,8 @@ class _Table:
         ]
         verbs = [f"STREAM.INFO.{s.inbox_stream(account)}", f"DIRECT.GET.{s.feed_stream}.{answers}"]
         stores = [s.command(account, "*"), s.bundle(account, "*", "*")]
+        if account in self._plan.bots:
+            stores = [s.command(account, verb) for verb in commands.OWNERS["health"]]
         return Identity(
             name=client_name(account),
             sends=(*map(self._stored, stores), *questions, *map(self._verb, verbs)),

@@ -84,7 +84,7 @@ class Supervisor:
     """One cell. `start`, then `wait_ready`; `stop` ends everything but the running jobs.
 
     Everyone gets the key that the table has for it, and so do `agents` that somebody else starts, each with
-    its hosts; `guests` make identities beside those of the table.
+    its hosts, `bots` are accounts that only look after hosts; `guests` make identities beside those of the table.
     """
 
     def __init__(
@@ -94,12 +94,14 @@ class Supervisor:
         guests: tuple[Callable[[Plan], Identity], ...] = (),
         *,
         agents: tuple[tuple[str, tuple[str, ...]], ...] = (),
+        bots: tuple[str, ...] = (),
     ) -> None:
         self.settings = settings
         self.parts = {part.name: part for part in parts}
         self.url = ""
         self._guests = guests
         self._agents = agents
+        self._bots = bots
         self._access: Access | None = None
         self.processes: dict[str, Process] = {}
         self.restarts: dict[str, int] = {}
@@ -170,7 +172,8 @@ class Supervisor:
 
     def _people(self) -> tuple[Identity, ...]:
         own = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
-        plan = Plan(cell=self.settings.cell, accounts=self.settings.accounts, agents=(*own, *self._agents))
+        cell, accounts = self.settings.cell, self.settings.accounts
+        plan = Plan(cell=cell, accounts=accounts, agents=(*own, *self._agents), bots=self._bots)
         return (*identities(plan), *(guest(plan) for guest in self._guests))
 
     def _start_bus(self) -> None:
