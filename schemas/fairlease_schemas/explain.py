@@ -94,7 +94,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt: where it ran, since when, how it ended; `detail` is what the agent said of an end without a code.
 
     One that was told to leave says for whom: `stop_for` is the job it made room for, `drained_from` the host that
-    drains.
+    drains. `not_ready` are the hosts that a gang's start waits or waited for, `rendezvous` is where its ranks meet.
     """
 
     attempt: str
@@ -112,6 +112,8 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     stop_for: str = ""
     drained_from: str = ""
+    not_ready: tuple[str, ...] = ()
+    rendezvous: str = ""
 
 
 class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):

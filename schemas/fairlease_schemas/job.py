@@ -145,6 +145,27 @@ class MessageRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     error: str
 
 
+class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the ranks of a gang meet: the address of its first host, and a port that was free there (1.15)."""
+
+    address: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+class PartReady(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="part-ready"):
+    """The part of a gang on this host could begin now; it waits until every part is ready (1.15).
+
+    `rendezvous` is said by the gang's first host, for all of them.
+    """
+
+    attempt: AttemptId
+    host: HostId
+    rendezvous: Rendezvous | None = None
+
+
 class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-started"):
     """The part of an attempt on one host runs; the attempt runs when every part does."""
 
@@ -153,12 +174,16 @@ class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class AttemptEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-ending"):
-    """The attempt is asked to stop, on every host, with this end to come; by `account` when not by its owner."""
+    """The attempt is asked to stop, on every host, with this end to come; by `account` when not by its owner.
+
+    `detail` says more in words where there is more to say: which hosts were not ready when the start limit came.
+    """
 
     attempt: AttemptId
     end: End
     grace_ms: int
     account: AccountId = ""
+    detail: str = ""
 
 
 class CheckpointConfirmed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-confirmed"):

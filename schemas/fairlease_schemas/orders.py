@@ -6,7 +6,8 @@ attempt that is no longer named may be forgotten; one that was ever started is n
 
 import msgspec
 
-from fairlease_schemas.ids import AttemptId, GpuUuid, HostId, JobId
+from fairlease_schemas.ids import AccountId, AttemptId, GpuUuid, HostId, JobId
+from fairlease_schemas.job import Rendezvous
 
 
 class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -18,6 +19,9 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `hosts` are all hosts of the gang in rank order; `rank` is this host's place among them. `run_grace_ms` is
     the contract's grace, for a stop that nobody orders: when the host's lease runs out (7.6).
     `array_index` is the job's place in its array (1.11), -1 outside one.
+    Without `is_go` the part is only to be prepared: other parts of its gang are not ready yet (1.15). With it a gang
+    of several hosts is told its `rendezvous`, unless its first host did not name one. `account` is who submitted the
+    job, and so whose processes these are (1.16).
     """
 
     attempt: AttemptId
@@ -32,6 +36,9 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     margin_ms: int = 30_000
     run_grace_ms: int = 0
     array_index: int = -1
+    is_go: bool = True
+    rendezvous: Rendezvous | None = None
+    account: AccountId = ""
 
 
 class HostOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

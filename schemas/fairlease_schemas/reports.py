@@ -8,7 +8,7 @@ import msgspec
 
 from fairlease_schemas.host import Inventory
 from fairlease_schemas.ids import AttemptId
-from fairlease_schemas.job import End, Mismatch
+from fairlease_schemas.job import End, Mismatch, Rendezvous
 
 
 class HostUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="host-up"):
@@ -16,6 +16,18 @@ class HostUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
     incarnation: str
     inventory: Inventory
+
+
+class RunReady(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run-ready"):
+    """The part of a gang on this host could begin now, and waits for the others (1.15).
+
+    `rendezvous` is where the ranks shall meet, said by the gang's first host: an IP address or host name, and a
+    port that is kept free there. What other hosts say of it is not read.
+    """
+
+    attempt: AttemptId
+    token: str
+    rendezvous: Rendezvous | None = None
 
 
 class RunStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run-started"):
@@ -54,8 +66,14 @@ class CheckpointDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     digest: str = ""
 
 
-KINDS = {"host-up": HostUp, "run-started": RunStarted, "run-gone": RunGone, "checkpoint-done": CheckpointDone}
+KINDS = {
+    "host-up": HostUp,
+    "run-ready": RunReady,
+    "run-started": RunStarted,
+    "run-gone": RunGone,
+    "checkpoint-done": CheckpointDone,
+}
 """Kind of the subject to type of the body."""
 
-OWNERS = {"admission": ("run-started", "run-gone", "checkpoint-done"), "health": ("host-up",)}
+OWNERS = {"admission": ("run-ready", "run-started", "run-gone", "checkpoint-done"), "health": ("host-up",)}
 """Which service answers which kinds."""

@@ -22,7 +22,7 @@ from fairlease.agent.record import RunDirectory
 from fairlease.runtime.errors import BusAway
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.orders import HostOrder, RunOrder
-from fairlease_schemas.reports import KINDS, CheckpointDone, HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import KINDS, CheckpointDone, HostUp, RunGone, RunReady, RunStarted
 
 PATIENCE_S = 15.0
 _T = TypeVar("_T")
@@ -71,7 +71,7 @@ class Bench:
     def __init__(self, state: Path, *, log_bytes: int = 1 << 20, kept: int = 500) -> None:
         self.devices = SimulatedDevices(1, 8)
         self.home = state / "agent" / self.devices.host
-        self.reports: list[HostUp | RunStarted | RunGone | CheckpointDone] = []
+        self.reports: list[HostUp | RunReady | RunStarted | RunGone | CheckpointDone] = []
         self.bodies: dict[str, bytes] = {}
         self.is_bus_there = True
         self.has_lease = True

@@ -128,6 +128,8 @@ async def test_a_job_has_the_contracts_environment_the_grants_and_nothing_else(
         "FAIRLEASE_RANK": "0",
         "FAIRLEASE_WORLD_SIZE": "2",
         "FAIRLEASE_HOSTS": "host-001,host-002",
+        "NNODES": "2",
+        "NODE_RANK": "0",
         "FAIRLEASE_PREEMPT_FILE": str(bench.directory(part).preempt_file),
         "FAIRLEASE_SAID_DIR": str(bench.directory(part).path / "said"),
     }

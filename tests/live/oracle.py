@@ -30,6 +30,7 @@ OWNER = {
     "request-drain": "health",
     "undrain-host": "health",
     "host-up": "health",
+    "run-ready": "admission",
     "run-started": "admission",
     "run-gone": "admission",
 }
@@ -84,6 +85,7 @@ class Attempt:
         self.granted_ms = at_ms
         self.window_ends_ms = at_ms + event.get("window_ms", 0)
         self.caused_gpu_ms = 0
+        self.ready: set[str] = set()
         self.started: set[str] = set()
         self.gone: dict[str, dict[str, Any]] = {}
         self.lost: set[str] = set()
@@ -245,12 +247,25 @@ class Oracle:
             self._wrong(f"{event['type']} of {event['attempt']} on {event['host']}, where it has no part")
         return attempt
 
+    def _see_part_ready(self, event: dict[str, Any], _index: int) -> None:
+        attempt = self._live(event)
+        if attempt is None:
+            return
+        host = event["host"]
+        if host in attempt.ready or host in attempt.gone or len(attempt.parts) == 1:
+            self._wrong(f"{event['attempt']} is ready on {host} again, after its end, or for nobody")
+        if ("rendezvous" in event) != (host == next(iter(attempt.parts))):
+            self._wrong(f"{event['attempt']} is to meet by the word of {host}, which is not its first, or by none")
+        attempt.ready.add(host)
+
     def _see_attempt_started(self, event: dict[str, Any], _index: int) -> None:
         attempt = self._live(event)
         if attempt is None:
             return
         if event["host"] in attempt.started or event["host"] in attempt.gone or attempt.is_stillborn:
             self._wrong(f"{event['attempt']} starts on {event['host']} again, or after its end")
+        if len(attempt.parts) > 1 and attempt.ready != attempt.parts.keys():
+            self._wrong(f"{event['attempt']} starts on {event['host']}, and only {sorted(attempt.ready)} are ready")
         attempt.started.add(event["host"])
 
     def _see_checkpoint_confirmed(self, event: dict[str, Any], _index: int) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from fairlease.agent.devices import Devices
 from fairlease.runtime.errors import BusAway
 from fairlease_schemas.ids import GpuUuid
+from fairlease_schemas.job import Rendezvous
 from fairlease_schemas.orders import RunOrder
 
 Last = Callable[[str], Awaitable[bytes | None]]
@@ -116,15 +117,26 @@ INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")
 """All that a job has of the agent's environment; the rest may hold addresses and credentials."""
 
 
-def environment(order: RunOrder, contract: dict[str, str], devices: Devices, agent: dict[str, str]) -> dict[str, str]:
+def environment(
+    order: RunOrder,
+    contract: dict[str, str],
+    devices: Devices,
+    agent: dict[str, str],
+    at: Rendezvous | None = None,
+) -> dict[str, str]:
     """What a job finds in its environment: the agent's four, over them the contract's, over them the grant's.
 
-    The grant's cannot be replaced by a contract: a job that could name other GPUs would use them.
+    The grant's cannot be replaced by a contract: a job that could name other GPUs would use them. What launchers
+    look for under names of their own (MASTER_ADDR …) can be, because a job may know better how its ranks meet `at`.
     """
     gpus: Iterable[GpuUuid] = order.gpus
     place = {ARRAY_INDEX: str(order.array_index)} if order.array_index >= 0 else {}
+    meeting = {"MASTER_ADDR": at.address, "MASTER_PORT": str(at.port)} if at is not None else {}
     return {
         **{name: agent[name] for name in INHERITED if name in agent},
+        "NNODES": str(len(order.hosts)),
+        "NODE_RANK": str(order.rank),
+        **meeting,
         **contract,
         **devices.environment(gpus),
         "FAIRLEASE_JOB": order.job,
@@ -136,5 +148,6 @@ def environment(order: RunOrder, contract: dict[str, str], devices: Devices, age
         "FAIRLEASE_RANK": str(order.rank),
         "FAIRLEASE_WORLD_SIZE": str(len(order.hosts)),
         "FAIRLEASE_HOSTS": ",".join(order.hosts),
+        **({"FAIRLEASE_RENDEZVOUS": str(at)} if at is not None else {}),
         **place,
     }

@@ -23,13 +23,14 @@ from fairlease.agent.devices import Devices
 from fairlease.agent.lease import Lease
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.record import Facts, Gone
+from fairlease.agent.rendezvous import LOOPBACK, Ports
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
 from fairlease.agent.saved import Checkpoints
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.ids import AttemptId, HostId
-from fairlease_schemas.job import End, Mismatch
+from fairlease_schemas.job import End, Mismatch, Rendezvous
 from fairlease_schemas.orders import HostOrder, RunOrder
-from fairlease_schemas.reports import HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import HostUp, RunGone, RunReady, RunStarted
 
 log = logging.getLogger("fairlease.agent")
 
@@ -65,7 +66,9 @@ class Host:
         *,
         log_bytes: int = LOG_BYTES,
         kept: int = KEPT_RUNS,
+        address: Callable[[], str] = lambda: LOOPBACK,
     ) -> None:
+        """`address` says where other hosts reach this one; it may take its time, and is asked in another thread."""
         self.id: HostId = devices.host
         self.outbox = outbox
         self._devices = devices
@@ -74,6 +77,9 @@ class Host:
         self._fetch = fetch
         self._kept = kept
         self._runs = Runs(home, self._changed, log_bytes)
+        self._ports = Ports(home)
+        self._ask_address = address
+        self._address = LOOPBACK
         self._checkpoints = Checkpoints(outbox, self._runs.live)
         self._boot = process.boot_id()
         self.lease = Lease(home, self._boot)
@@ -92,6 +98,7 @@ class Host:
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._seen = self._remembered()
         self.lease.open()
+        self._ports.open()
         up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
         self.outbox.put("host-up", canonical(up), lambda: None)
         self._runs.open()
@@ -108,6 +115,7 @@ class Host:
         for task in self._fetching.values():
             task.cancel()
         self._checkpoints.close()
+        self._ports.close()
         self._runs.close()
 
     def obey(self, order: HostOrder) -> None:
@@ -171,6 +179,8 @@ class Host:
         for attempt in self._commands.keys() - named:
             del self._commands[attempt]
             self._places.pop(attempt, None)
+            self._said.discard((attempt, "run-ready"))
+        self._ports.forget_but({attempt for attempt in named if self._runs.get(attempt) is None})
         self._prune(named)
 
     def _begin(self, wanted: RunOrder, held: set[str]) -> bool:
@@ -195,20 +205,47 @@ class Host:
                 task = asyncio.get_running_loop().create_task(self._learn(wanted))
                 self._fetching[wanted.attempt] = task
         elif held.isdisjoint(wanted.gpus) and self._may_start():
-            self._start(wanted, command)
+            if wanted.is_go:
+                self._start(wanted, command)
+            else:
+                self._wait_for_others(wanted)
         return True
 
     def _may_start(self) -> bool:
         """Whether the host has its lease, and the order came in its present term: one from before may be over."""
         return self.lease.is_valid and self._order_term == self.lease.term
 
+    def _wait_for_others(self, wanted: RunOrder) -> None:
+        """Says, once, that this part of a gang could begin; its first host says where they meet (1.15)."""
+        if (wanted.attempt, "run-ready") in self._said:
+            return
+        at = None
+        if wanted.rank == 0:
+            try:
+                at = Rendezvous(address=self._address, port=self._ports.keep(wanted.attempt, is_noted=True))
+            except OSError as error:
+                self._try_again(wanted.attempt, error)
+                return
+        self._said.add((wanted.attempt, "run-ready"))
+        ready = RunReady(attempt=wanted.attempt, token=wanted.token, rendezvous=at)
+        self.outbox.put("run-ready", canonical(ready), lambda: None)
+
     def _start(self, wanted: RunOrder, command: Command) -> None:
-        env = environment(wanted, command.env, self._devices, dict(os.environ))
-        env |= self._places.get(wanted.attempt, {})
+        name, at = wanted.attempt, wanted.rendezvous
         try:
-            self._runs.start(self._facts(wanted), command.command, env, signal_name=command.checkpoint.signal)
+            if len(wanted.hosts) == 1:
+                at = Rendezvous(address=LOOPBACK, port=self._ports.keep(name, is_noted=False))
+            env = environment(wanted, command.env, self._devices, dict(os.environ), at)
+            env |= self._places.get(name, {})
+            self._runs.start(
+                self._facts(wanted),
+                command.command,
+                env,
+                signal_name=command.checkpoint.signal,
+                at_gate=lambda: self._ports.let_go(name),
+            )
         except OSError as error:
-            self._try_again(wanted.attempt, error)
+            self._try_again(name, error)
 
     def _refuse(self, wanted: RunOrder, end: End, detail: str, mismatches: tuple[Mismatch, ...] = ()) -> bool:
         """Writes down that it is over before it began; False, because it needs no GPUs."""
@@ -249,6 +286,8 @@ class Host:
         try:
             command = await self._fetch(wanted.digest)
             self._places[wanted.attempt] = await self._placed(wanted, command)
+            if wanted.rank == 0 and not wanted.is_go:
+                self._address = await stores.aside(self._ask_address)
             self._commands[wanted.attempt] = command
         except (ContractRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
             self._commands[wanted.attempt] = refused
@@ -340,4 +379,4 @@ class Host:
         for run in sorted(spare, key=lambda run: (run.directory.written_ns(layout.GONE), run.attempt))[:excess]:
             self._runs.forget(run)
             self._checkpoints.forget(run.attempt)
-            self._said -= {(run.attempt, "run-started"), (run.attempt, "run-gone")}
+            self._said -= {(run.attempt, kind) for kind in ("run-ready", "run-started", "run-gone")}

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlease.agent.devices import Devices, Site, measure, simulated
 from fairlease.agent.nvml import open_gpus
+from fairlease.agent.rendezvous import LOOPBACK, own_address
 from fairlease.agent.service import serve
 from fairlease.runtime import telemetry
 from fairlease.runtime.errors import ShellError
@@ -29,8 +30,10 @@ def main(cluster: str = "", *, first_host: int = 1, site: Site | None = None) ->
     telemetry.configure("agent")
     try:
         settings = read_settings("agent")
-        with _opened(settings, cluster, first_host, told(site or Site(), settings)) as hosts:
-            asyncio.run(serve(settings, hosts))
+        site = told(site or Site(), settings)
+        address = site.address or (LOOPBACK if cluster else "")  # simulated hosts are all on this machine
+        with _opened(settings, cluster, first_host, site) as hosts:
+            asyncio.run(serve(settings, hosts, address=lambda: own_address(address, settings.bus_url())))
     except ShellError as error:
         log.error("%s", error)  # noqa: TRY400 - its text is for people; the trace would hide it
         return error.exit_code
@@ -40,7 +43,10 @@ def main(cluster: str = "", *, first_host: int = 1, site: Site | None = None) ->
 def told(site: Site, settings: Settings) -> Site:
     """What is told of this host: the command line goes before the settings, label by label."""
     return msgspec.structs.replace(
-        site, pool=site.pool or settings.pool, labels={**dict(settings.labels), **site.labels}
+        site,
+        pool=site.pool or settings.pool,
+        labels={**dict(settings.labels), **site.labels},
+        address=site.address or settings.host_address,
     )
 
 

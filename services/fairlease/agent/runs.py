@@ -105,10 +105,19 @@ class Runs:
         return [run for run in self._runs.values() if run.gone is None]
 
     # what the host asks for ----------------------------------------------------------------------
-    def start(self, facts: Facts, command: tuple[str, ...], env: dict[str, str], *, signal_name: str = "TERM") -> None:
+    def start(
+        self,
+        facts: Facts,
+        command: tuple[str, ...],
+        env: dict[str, str],
+        *,
+        signal_name: str = "TERM",
+        at_gate: Callable[[], None] = lambda: None,
+    ) -> None:
         """Starts an attempt that was never started; `signal_name` is the one its contract declares.
 
-        OSError when the disk refuses its record: nothing began.
+        `at_gate` is called in the last moment before the command may begin. OSError when the disk refuses its
+        record: nothing began.
         """
         assert facts.attempt not in self._runs
         final = RunDirectory(self._root / facts.attempt)
@@ -131,6 +140,7 @@ class Runs:
                 os.waitpid(shim, 0)
             raise
         else:
+            at_gate()
             with contextlib.suppress(BrokenPipeError):
                 os.write(opener, b"1")
         finally:

@@ -28,6 +28,7 @@ from fairlease.agent.devices import Devices
 from fairlease.agent.host import Host
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.questions import LogAnswer, Progress, answer, progress
+from fairlease.agent.rendezvous import LOOPBACK
 from fairlease.agent.runs import LOG_BYTES
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import BusAway
@@ -110,11 +111,17 @@ def _heed_cancellation() -> None:
 
 
 async def serve(
-    settings: Settings, hosts: Sequence[Devices], *, log_bytes: int = LOG_BYTES, stop: asyncio.Event | None = None
+    settings: Settings,
+    hosts: Sequence[Devices],
+    *,
+    log_bytes: int = LOG_BYTES,
+    stop: asyncio.Event | None = None,
+    address: Callable[[], str] = lambda: LOOPBACK,
 ) -> None:
     """Serves these hosts until SIGTERM or SIGINT, or until `stop` is set; jobs run on.
 
-    Raises BusAway when no address of a bus is known. A bus that is away is waited for.
+    `address` says where other hosts reach these. Raises BusAway when no address of a bus is known. A bus that is
+    away is waited for.
     """
     settings.bus_url()
     stop = stop or _stopped_by_signal()
@@ -136,6 +143,7 @@ async def serve(
                     partial(contracts.fetch, link.contract),
                     Outbox(partial(link.report, devices.host)),
                     log_bytes=log_bytes,
+                    address=address,
                 )
                 host.open()
                 served.append(host)

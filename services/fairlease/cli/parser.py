@@ -135,6 +135,17 @@ def block(text: str) -> str:
     return text
 
 
+def address(text: str) -> str:
+    """Where other hosts reach this one."""
+    from fairlease_schemas.address import is_address
+
+    if not is_address(text):
+        raise argparse.ArgumentTypeError(
+            f"{text[:70]!r} is not an address: write an IP address or a host name, without a port"
+        )
+    return text
+
+
 def memory(text: str) -> str:
     """An amount of memory with its unit, kept as it was written."""
     try:

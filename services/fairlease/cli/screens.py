@@ -313,6 +313,8 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
             ("state", view.state),
             ("held by", f"{view.held_by}: {view.held_for}" if view.held_for else view.held_by),
             ("waited for", f"{view.cancelled_for}, which did not end well" if view.cancelled_for else ""),
+            ("ready", _readiness(view)),
+            ("rendezvous", view.attempts[-1].rendezvous if view.attempts else ""),
             ("end", view.end),
             ("cause", cause),
             ("exit code", "" if view.exit_code is None else str(view.exit_code)),
@@ -346,6 +348,15 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
     attempts = [_attempt_row(attempt, now_ms, has_left=has_left) for attempt in view.attempts]
     body = "\n" + table(columns, attempts, style) if attempts else ""
     return head + body + foot(view.as_of, is_quiet=False)
+
+
+def _readiness(view: JobView) -> str:
+    """What the start of a gang waits for, empty for everything else: "3 of 4 hosts ready, waits for host-007"."""
+    last = view.attempts[-1] if view.attempts else None
+    if last is None or not last.not_ready or view.state != "granted":
+        return ""
+    all_hosts, late = len(last.hosts), len(last.not_ready)
+    return f"{all_hosts - late} of {count(all_hosts, 'host')} ready, waits for {', '.join(last.not_ready)}"
 
 
 def _attempt_row(attempt: AttemptView, now_ms: int, *, has_left: bool) -> tuple[str, ...]:

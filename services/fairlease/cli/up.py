@@ -86,6 +86,7 @@ def _merged(before: Site, now: Site) -> Site:
         pool=now.pool or before.pool,
         block=now.block or before.block,
         labels={**before.labels, **now.labels},
+        address=now.address or before.address,
     )
 
 
@@ -123,7 +124,12 @@ def _parts(args: argparse.Namespace, wanted: Wanted, served: Served) -> list[Par
 
 def _words(site: Site, *, is_real: bool) -> list[str]:
     """The options by which an agent is told what is said of its hosts."""
-    said = {"--pool": site.pool, "--block": site.block, "--host": site.host if is_real else ""}
+    said = {
+        "--pool": site.pool,
+        "--block": site.block,
+        "--host": site.host if is_real else "",
+        "--address": site.address,
+    }
     words = [f"{option}={value}" for option, value in said.items() if value]
     return words + [f"--label={key}={value}" for key, value in site.labels.items()]
 

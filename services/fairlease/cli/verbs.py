@@ -11,6 +11,7 @@ from typing import Final
 from fairlease.cli.parser import (
     Parser,
     account,
+    address,
     after,
     answer_options,
     array,
@@ -312,6 +313,9 @@ def _add_site(leaf: Parser) -> None:
     site = leaf.add_argument_group("hosts", "what is said of the agent's hosts")
     site.add_argument(
         "--pool", type=name, metavar="NAME", help="the pool they join (FAIRLEASE_POOL, else the GPU model)"
+    )
+    site.add_argument(
+        "--address", type=address, metavar="ADDR", help="where other hosts reach this one (FAIRLEASE_HOST_ADDRESS)"
     )
     site.add_argument("--block", type=block, metavar="PATH", help="where they stand, outermost first: row-a/rack-7")
     site.add_argument(

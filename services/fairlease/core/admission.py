@@ -21,6 +21,7 @@ from fairlease.core.stage import Stage
 from fairlease.core.submission import submit
 from fairlease.core.world import World
 from fairlease_schemas import commands, reports
+from fairlease_schemas.address import is_address
 from fairlease_schemas.envelope import Answer, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
 from fairlease_schemas.ids import AttemptId, HostId, job_id, job_of
 from fairlease_schemas.job import (
@@ -40,6 +41,8 @@ from fairlease_schemas.job import (
     JobUnblocked,
     Mismatch,
     PartGone,
+    PartReady,
+    Rendezvous,
 )
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason
@@ -55,6 +58,8 @@ MAX_STEP = 10**15
 MAX_DETAIL = 300
 MAX_MISMATCHES, MAX_VALUE = 8, 120
 MAX_FAULTS_TOLD = 8
+MAX_HOSTS_TOLD = 4
+PORTS = range(1, 1 << 16)
 LEASE_LOST = "its host's lease was lost"
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
@@ -118,6 +123,8 @@ def _answer(stage: Stage, answer: Answer) -> None:
             hold(stage, answer, answer.said)
         case commands.ReleaseJob():
             release(stage, answer, answer.said)
+        case reports.RunReady():
+            _ready(stage, answer.who, answer.said)
         case reports.RunStarted():
             _started(stage, answer.who, answer.said)
         case reports.CheckpointDone():
@@ -150,6 +157,24 @@ def _reported(stage: Stage, host: str, attempt_id: str, token: str) -> tuple[Job
     if str(attempt.token) != token or host not in attempt.hosts:
         return None
     return job, attempt
+
+
+def _ready(stage: Stage, host: str, said: reports.RunReady) -> None:
+    """A part of a gang may begin (1.15). The first host must say where they meet, or it is not ready."""
+    found = _reported(stage, host, said.attempt, said.token)
+    if found is None:
+        return
+    job, attempt = found
+    is_first = host == attempt.hosts[0]
+    if len(attempt.parts) == 1 or host in attempt.ready or any(part.host == host for part in attempt.gone):
+        return
+    if is_first and not (said.rendezvous is not None and _can_meet(said.rendezvous)):
+        return
+    stage.emit(job, PartReady(attempt=attempt.id, host=host, rendezvous=said.rendezvous if is_first else None))
+
+
+def _can_meet(at: Rendezvous) -> bool:
+    return is_address(at.address) and at.port in PORTS
 
 
 def _started(stage: Stage, host: str, said: reports.RunStarted) -> None:
@@ -328,4 +353,14 @@ def _due(stage: Stage, job: Job | None) -> None:
         # Before its whole time has passed it is its start that took too long: not all parts of it run (1.15).
         is_over = stage.now_ms >= job.live.granted_ms + job.request.timeout_ms
         end = End.TIMED_OUT if is_over else End.START_FAILED
-        stage.emit(job, AttemptEnding(attempt=job.live.id, end=end, grace_ms=job.request.grace_ms))
+        detail = "" if is_over else _what_is_missing(job.live)
+        stage.emit(job, AttemptEnding(attempt=job.live.id, end=end, grace_ms=job.request.grace_ms, detail=detail))
+
+
+def _what_is_missing(attempt: Attempt) -> str:
+    """Which hosts an attempt that did not start in time waited for; of a large gang the first of them."""
+    started = frozenset(attempt.started)
+    late = attempt.not_ready or tuple(host for host in attempt.hosts if host not in started)
+    more = f" and {len(late) - MAX_HOSTS_TOLD} more" if len(late) > MAX_HOSTS_TOLD else ""
+    what = "never became ready" if attempt.not_ready else "never started"
+    return f"{', '.join(late[:MAX_HOSTS_TOLD])}{more} {what}"

@@ -93,6 +93,7 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer, now_ms: in
             | commands.ChangeBudget()
             | commands.ChangeMember()
             | commands.ChangePolicy()
+            | reports.RunReady()
             | reports.RunStarted()
             | reports.RunGone()
             | reports.CheckpointDone()

@@ -30,6 +30,8 @@ from fairlease_schemas.job import (
     JobTimedOut,
     JobUnblocked,
     PartGone,
+    PartReady,
+    Rendezvous,
     Request,
 )
 
@@ -62,7 +64,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `checkpoint_ms` is when its last checkpoint was confirmed, 0 for never; `caused_gpu_ms` what its victims
     lost when they left for it (2.6). `ending` is the end that was asked for, by `stopped_by` if not its owner,
     `stop_for` the claim it makes room for, `drained_from` the host that drains, with `is_credited` at its
-    deadline; `gone` are the parts that have left, in the order of their reports.
+    deadline; `gone` are the parts that have left, in the order of their reports. `ready` are the hosts whose parts
+    may begin, `rendezvous` is where they meet (1.15); `detail` says more about the end that was asked for.
     """
 
     id: AttemptId
@@ -90,6 +93,22 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_limit_ms: int = 0
     drained_from: HostId = ""
     is_credited: bool = False
+    ready: tuple[HostId, ...] = ()
+    rendezvous: Rendezvous | None = None
+    detail: str = ""
+
+    @property
+    def is_go(self) -> bool:
+        """Whether its parts may begin: each can, or there is but one. Once so it stays so."""
+        return len(self.parts) == 1 or len(self.ready) == len(self.parts)
+
+    @property
+    def not_ready(self) -> tuple[HostId, ...]:
+        """The hosts that a gang waits for before it begins, in rank order."""
+        if self.is_go:
+            return ()
+        ready = frozenset(self.ready)
+        return tuple(host for host in self.hosts if host not in ready)
 
     @property
     def gpus(self) -> int:
@@ -168,7 +187,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 JobEvent = (
-    AttemptStarted
+    PartReady
+    | AttemptStarted
     | CheckpointConfirmed
     | AttemptEnding
     | PartGone
@@ -188,7 +208,7 @@ JobEvent = (
 def subject_of(event: JobEvent) -> JobId:
     """The job that the event is about."""
     match event:
-        case AttemptStarted() | CheckpointConfirmed() | AttemptEnding() | PartGone() | AttemptEnded():
+        case PartReady() | AttemptStarted() | CheckpointConfirmed() | AttemptEnding() | PartGone() | AttemptEnded():
             return job_of(event.attempt)
         case _:
             return event.job
@@ -245,7 +265,9 @@ def preempt(job: Job, event: EvictionOrdered, at_ms: int) -> Job:
     return replace(job, preemptions_ms=(*job.preemptions_ms[1 - KEPT_PREEMPTIONS :], at_ms))
 
 
-def stop(job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by: AccountId = "") -> Job:
+def stop(
+    job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by: AccountId = "", detail: str = ""
+) -> Job:
     """The job with its live attempt asked to stop; the first ask stands, its end too unless this is a cancel.
 
     An eviction decided before a cancel or a failure was known comes after it in the log (log.md L3).
@@ -261,6 +283,7 @@ def stop(job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by
         grace_ms=grace_ms if first else attempt.grace_ms,
         stop_for=claim or attempt.stop_for,
         stopped_by=by or attempt.stopped_by,
+        detail=detail if first else attempt.detail,
     )
     phase = job.phase if job.is_apart or attempt.is_stillborn else Phase.STOPPING
     return replace(job, attempts=(*job.attempts[:-1], stopping), phase=phase)
@@ -269,6 +292,8 @@ def stop(job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by
 def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
     """The job after the event. Total: an event about a state that is past changes nothing it should not."""
     match event:
+        case PartReady():
+            return _part_ready(job, event)
         case AttemptStarted():
             return _part_started(job, event, at_ms)
         case CheckpointConfirmed():
@@ -277,7 +302,7 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
                 return job
             return replace(job, attempts=(*job.attempts[:-1], replace(attempt, checkpoint_ms=at_ms)))
         case AttemptEnding():
-            return stop(job, event.end, event.grace_ms, at_ms, by=event.account)
+            return stop(job, event.end, event.grace_ms, at_ms, by=event.account, detail=event.detail)
         case PartGone():
             attempt = job.live
             if attempt is None:
@@ -343,6 +368,12 @@ def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
     return replace(job, phase=phase, held_by="", held_for="", backoff_until_ms=until_ms, waiting_since_ms=at_ms)
 
 
+def has_got_its_go(before: Job, after: Job) -> bool:
+    """Whether the live attempt's parts may begin from here on, and could not before (1.15)."""
+    old, new = before.live, after.live
+    return old is not None and new is not None and new.is_go and not old.is_go
+
+
 def due_ms(job: Job) -> int | None:
     """When admission has to look at the job again: its attempt's time-out or start limit, or the end of its backoff."""
     if job.phase is Phase.BACKOFF:
@@ -356,13 +387,37 @@ def due_ms(job: Job) -> int | None:
     return attempt.granted_ms + limit_ms
 
 
+def _part_ready(job: Job, event: PartReady) -> Job:
+    """The attempt with one more host whose part may begin."""
+    attempt = job.live
+    if attempt is None:
+        return job
+    ready = replace(attempt, ready=_with(attempt, event.host), rendezvous=event.rendezvous or attempt.rendezvous)
+    return replace(job, attempts=(*job.attempts[:-1], ready))
+
+
+def _with(attempt: Attempt, host: HostId) -> tuple[HostId, ...]:
+    """The hosts that are ready, this one too. Of one host nobody waits for another: nothing is kept."""
+    if len(attempt.parts) == 1 or host in attempt.ready:
+        return attempt.ready
+    return (*attempt.ready, host)
+
+
 def _part_started(job: Job, event: AttemptStarted, at_ms: int) -> Job:
-    """The attempt with one more host running; the job runs when all do."""
+    """The attempt with one more host running; the job runs when all do.
+
+    What runs was ready: an agent of an earlier release knows no barrier, and the others must not wait for its word.
+    """
     attempt = job.live
     if attempt is None:
         return job
     started = (*attempt.started, event.host)
     is_whole = len(started) == len(attempt.parts)
-    attempt = replace(attempt, started=started, started_ms=at_ms if is_whole else attempt.started_ms)
+    attempt = replace(
+        attempt,
+        started=started,
+        started_ms=at_ms if is_whole else attempt.started_ms,
+        ready=_with(attempt, event.host),
+    )
     phase = Phase.RUNNING if is_whole and job.phase is Phase.GRANTED else job.phase
     return replace(job, attempts=(*job.attempts[:-1], attempt), phase=phase)

@@ -223,9 +223,11 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         end=str(attempt.end) if attempt.end else "",
         exit_code=attempt.exit_code,
         token=str(attempt.token),
-        detail=next((part.detail for part in attempt.gone if part.detail), ""),
+        detail=attempt.detail or next((part.detail for part in attempt.gone if part.detail), ""),
         stop_for=attempt.stop_for,
         drained_from=attempt.drained_from,
+        not_ready=() if attempt.is_stillborn else attempt.not_ready,
+        rendezvous=str(attempt.rendezvous) if attempt.rendezvous is not None else "",
     )
 
 

@@ -285,7 +285,8 @@ class World:
             case budget_events.AttemptCharged():
                 self._attempt_charged(event, now_ms)
             case (
-                job_events.AttemptStarted()
+                job_events.PartReady()
+                | job_events.AttemptStarted()
                 | job_events.CheckpointConfirmed()
                 | job_events.AttemptEnding()
                 | job_events.PartGone()
@@ -374,7 +375,9 @@ class World:
                 self._news()
             if changed.live is not None:
                 self._touch(changed.live)
-        elif isinstance(event, job_events.AttemptEnding) and changed.live is not None:
+        elif changed.live is not None and (
+            isinstance(event, job_events.AttemptEnding) or lives.has_got_its_go(job, changed)
+        ):
             self._touch(changed.live)
         if changed.live is not None:
             self._mark_overtaken(changed, changed.live)

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease_schemas.address import is_address
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.subjects import Subjects
 
@@ -39,6 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The pool that an agent's hosts join; empty when nobody said."""
     labels: tuple[tuple[str, str], ...] = ()
     """What an agent says of its hosts, for contracts to ask for (1.3)."""
+    host_address: str = ""
+    """Where other hosts reach the agent's (1.15); empty when nobody said."""
 
     @property
     def subjects(self) -> Subjects:
@@ -61,10 +64,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL and _REPLICA; an agent's also _POOL and _LABELS.
+    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL and _REPLICA.
 
-    FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell,
-    replica or pool that is no name (`a-z 0-9 -`), and for labels that are not `key=value,key=value`.
+    An agent's also from _POOL, _LABELS and _HOST_ADDRESS. FAIRLEASE_HOME (default `~/.fairlease`) is the one state
+    directory. Raises ConfigWrong for a cell,
+    replica or pool that is no name (`a-z 0-9 -`), for labels that are not `key=value,key=value`, and for an
+    address that is none.
     """
     seen = os.environ if env is None else env
     home = Path(seen.get("FAIRLEASE_HOME", "") or "~/.fairlease").expanduser().absolute()
@@ -76,7 +81,13 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         replica=seen.get("FAIRLEASE_REPLICA", "") or "a",
         pool=seen.get("FAIRLEASE_POOL", ""),
         labels=labels_in(seen.get("FAIRLEASE_LABELS", "")),
+        host_address=seen.get("FAIRLEASE_HOST_ADDRESS", "").strip(),
     )
+    if settings.host_address and not is_address(settings.host_address):
+        raise ConfigWrong(
+            f"FAIRLEASE_HOST_ADDRESS={settings.host_address[:80]!r} is not an address: "
+            "write an IP address or a host name, without a port"
+        )
     names = {"CELL": settings.cell, "REPLICA": settings.replica, "POOL": settings.pool or "unsaid"}
     for name, value in ((f"FAIRLEASE_{key}", value) for key, value in names.items()):
         if not is_name(value):
