@@ -56,6 +56,8 @@ MAX_DETAIL = 300
 MAX_MISMATCHES, MAX_VALUE = 8, 120
 MAX_FAULTS_TOLD = 8
 LEASE_LOST = "its host's lease was lost"
+REQUEUE_ME = 85
+"""What a process leaves with that has saved its state and wants to go on later (1.8)."""
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
 
@@ -243,7 +245,7 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
     """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was.
 
     What the job did not do itself never counts as a retry: a preemption or drain, and a host's fault, also
-    when the process fails while it is being stopped for one.
+    when the process fails while it is being stopped for one. Nor does it when it saved itself and asked to go on.
     """
     if end is End.SUCCEEDED:
         return JobSucceeded(job=job.id)
@@ -255,11 +257,22 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
     if attempt.ending in (End.PREEMPTED, End.FAULT):
         return JobRequeued(job=job.id, end=attempt.ending)
+    if _goes_on(job, attempt, end, exit_code):
+        return JobRequeued(job=job.id, end=end)
     if end not in (End.START_FAILED, End.RESUME_REFUSED) and job.retries < job.request.max_retries:
         doubled_ms = policy.retry_backoff_ms << min(job.retries, 30)
         backoff_ms = min(doubled_ms, policy.retry_backoff_cap_ms)
         return JobRequeued(job=job.id, end=end, backoff_ms=backoff_ms, counts_as_retry=True)
     return JobFailed(job=job.id, end=end, exit_code=exit_code)
+
+
+def _goes_on(job: Job, attempt: Attempt, end: End, exit_code: int | None) -> bool:
+    """Whether the job left by itself to go on later from a checkpoint that this attempt is known to have made.
+
+    Without one it would begin where this attempt began, again and again: an ordinary failure.
+    """
+    has_saved = job.request.is_resumable and attempt.checkpoint_ms > 0
+    return end is End.FAILED and exit_code == REQUEUE_ME and has_saved
 
 
 def _duties(stage: Stage) -> None:
