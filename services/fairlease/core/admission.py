@@ -227,7 +227,7 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> Job:
     job = stage.emit(job, AttemptEnded(attempt=attempt.id, end=end, exit_code=exit_code))
     if job.is_terminal:
         return job
-    terminal = _terminal(stage.policy, job, end, exit_code, attempt)
+    terminal = _terminal(stage.policy, job, end, exit_code, job.attempts[-1])
     if not isinstance(terminal, JobRequeued):
         stage.end_reason(job)  # of one that was held in the moment of its grant
     job = stage.emit(job, terminal)
@@ -252,11 +252,11 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
     if attempt.ending is End.CANCELLED:
         return JobCancelled(job=job.id, account=attempt.stopped_by or job.account)
     if end in (End.PREEMPTED, End.FAULT):
-        return JobRequeued(job=job.id, end=end)
+        return JobRequeued(job=job.id, end=end, rest_ms=faults.rest_ms(job, attempt))
     if end is End.TIMED_OUT:
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
     if attempt.ending in (End.PREEMPTED, End.FAULT):
-        return JobRequeued(job=job.id, end=attempt.ending)
+        return JobRequeued(job=job.id, end=attempt.ending, rest_ms=faults.rest_ms(job, attempt))
     if _goes_on(job, attempt, end, exit_code):
         return JobRequeued(job=job.id, end=end)
     if end not in (End.START_FAILED, End.RESUME_REFUSED) and job.retries < job.request.max_retries:
@@ -291,7 +291,7 @@ def _duties(stage: Stage) -> None:
         if job is not None and job.live is not None and job.live.id == attempt_id:
             job = stage.emit(job, AttemptEnded(attempt=attempt_id, end=End.CANCELLED))
             if not job.is_apart:  # its hold was cleared by somebody who did not know of the grant
-                stage.emit(job, JobRequeued(job=job.id, end=End.CANCELLED))
+                stage.emit(job, JobRequeued(job=job.id, end=End.CANCELLED, rest_ms=job.rest_ms))
     # By id: how a fold came to its index must not show.
     for attempt_id, name in sorted(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
