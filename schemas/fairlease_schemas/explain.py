@@ -120,7 +120,8 @@ class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
     """A job as it stands. `exit_code` is what `submit --wait` returns, absent while the job goes on.
 
     `held_by` is who holds it and `held_for` why, `cancelled_for` the job that it waited for and that did not end
-    well. `array_index` is its place among the `array_count` jobs of its array, absent outside one.
+    well. `array_index` is its place among the `array_count` jobs of its array, absent outside one. `rest_ms` is what
+    a fault left of the window for its next attempt, absent where that has a whole one.
     """
 
     job: str
@@ -144,6 +145,7 @@ class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
     array_index: int | None = None
     array_count: int = 0
     held_for: str = ""
+    rest_ms: int | None = None
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -225,12 +225,16 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class JobRequeued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-requeued"):
-    """The job waits again, at its first submission's place, after `backoff_ms` (0: at once)."""
+    """The job waits again, at its first submission's place, after `backoff_ms` (0: at once).
+
+    `rest_ms` is what a fault left of its window, and the window of its next attempt (7.7); absent for a whole one.
+    """
 
     job: JobId
     end: End
     backoff_ms: int = 0
     counts_as_retry: bool = False
+    rest_ms: int | None = None
 
 
 class JobReleased(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-released"):

@@ -41,8 +41,8 @@ class RunGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     """Nothing of the attempt is left on this host, or ever was.
 
     `exit_code` is the process's own (128 + n after signal n); absent when nothing ran or nobody saw
-    the end. `end` is what the agent saw: `succeeded`, `failed`, `cancelled` (stopped, or never
-    started because the stop came first), `start-failed` or `lost`; `detail` says more in words.
+    the end. `end` is what the agent saw: `succeeded`, `failed`, `cancelled` (stopped, or never started
+    because the stop came first), `start-failed`, `fault` (of the host) or `lost`; `detail` says more in words.
     `mismatches` are there when it did not start because its checkpoint does not fit (8.3).
     """
 

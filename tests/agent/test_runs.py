@@ -305,12 +305,22 @@ async def test_a_shim_killed_before_its_claim_is_a_failed_start(bench: Bench, mo
     assert (gone.end, gone.detail) == (End.START_FAILED, "interrupted before its command began (no such luck)")
 
 
-async def test_a_run_of_another_boot_is_lost(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param((layout.CLAIM, layout.LEADER, layout.STARTED), id="while it ran"),
+        pytest.param((layout.CLAIM,), id="before its command began"),
+    ],
+)
+async def test_a_run_that_a_restart_of_the_machine_ended_is_the_hosts_fault(
+    bench: Bench, files: tuple[str, ...]
+) -> None:
+    # rule: 1.8 8.4
     directory = prepared(bench)
     facts = msgspec.structs.replace(directory.facts(), boot="0" * 32)
     layout.write_whole(str(directory.path / layout.RUN), msgspec.json.encode(facts), is_durable=False)
-    for name in (layout.CLAIM, layout.LEADER, layout.STARTED):
+    for name in files:
         layout.write_whole(str(directory.path / name), b'{"pid": 1, "start": 1}', is_durable=False)
     bench.restart()
     gone = await bench.gone(bench.part("late"))
-    assert (gone.end, gone.detail) == (End.LOST, "the machine was restarted")
+    assert (gone.end, gone.detail) == (End.FAULT, "the machine was restarted")

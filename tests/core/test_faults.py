@@ -74,7 +74,7 @@ def test_what_a_silent_host_ran_is_over_only_after_lease_grace_and_both_margins(
     assert here.step("admission") == [
         PartGone(attempt=attempt, host="host-001", end=End.FAULT, detail=LOST),
         AttemptEnded(attempt=attempt, end=End.FAULT),
-        JobRequeued(job=job, end=End.FAULT),
+        JobRequeued(job=job, end=End.FAULT, rest_ms=30 * MINUTE - after),
     ]
     here.settle()
     assert hosts_of(here, job) == names(2)

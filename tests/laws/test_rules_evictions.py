@@ -80,7 +80,7 @@ class EveryVictimIsLicensed(Law):
         assert world.policy is not None
         ours, theirs = (numbers[name] for name in found)
         margin = 0 if is_debug else world.policy.margin_permille
-        window = claim.gpus * claim.request.min_runtime_ms
+        window = claim.gpus * slow.window_ms(claim)
         assert is_debug or ours.spent < ours.entitled, f"{found[0]} is at its share and {event.claim} evicts"
         assert slow.outweighs(ours, theirs, window, margin), f"{event.claim} evicts {event.attempt}: {ours} {theirs}"
 
@@ -129,7 +129,10 @@ class OneSetAtATime(Law):
 
 
 class NoLoops(Law):
-    """Rule 5.3: never b for a, then a for b or for b's leaf, although a has not run its whole window since."""
+    """Rule 5.3: never b for a, then a for b or for b's leaf, although a has not run its whole window since.
+
+    What a fault left of a window (7.7) is the whole of it here, and may be nothing: standing alone forbids it then.
+    """
 
     def __init__(self) -> None:
         self.came: dict[str, tuple[str, str]] = {}
@@ -143,7 +146,7 @@ class NoLoops(Law):
                 loser, winner = world.jobs[job_of(event.attempt)], world.jobs[event.claim]
                 attempt = loser.live
                 assert attempt is not None
-                has_run = record.at_ms - attempt.granted_ms >= attempt.window_ms > 0
+                has_run = record.at_ms - attempt.granted_ms >= attempt.window_ms
                 for name, leaf in self.asked.get(loser.id, ()):
                     if not has_run:
                         assert name != winner.id, f"{loser.id} evicted {name} and now leaves for it"

@@ -29,6 +29,7 @@ log = logging.getLogger("fairlease.agent")
 
 LOG_BYTES: Final = 16 * 1024 * 1024
 """How much of what a job prints is kept."""
+RESTARTED: Final = "the machine was restarted"
 PREEMPT_FILE: Final = "FAIRLEASE_PREEMPT_FILE"
 SAID_DIR: Final = "FAIRLEASE_SAID_DIR"
 _SHIM: Final = Path(__file__).with_name("shim.py")
@@ -274,14 +275,17 @@ class Runs:
     async def _verdict(self, run: Run) -> Gone:
         directory = run.directory
         leader = directory.leader()
+        is_of_before = run.facts.boot != self._boot
         if leader is None:
             if directory.is_stopping():
                 return Gone(end=End.CANCELLED, detail="never started")
+            if is_of_before:
+                return Gone(end=End.FAULT, detail=RESTARTED)
             return Gone(
                 end=End.START_FAILED, detail=f"interrupted before its command began {_last_line(directory)}".strip()
             )
-        if run.facts.boot != self._boot:
-            return Gone(end=End.LOST, detail="the machine was restarted")
+        if is_of_before:
+            return Gone(end=End.FAULT, detail=RESTARTED)  # no doing of the job (1.8)
         mark = f"{PREEMPT_FILE}={directory.preempt_file}".encode()
         await process.kill_remains(leader, mark, directory.group())
         seen = directory.exit()

@@ -61,6 +61,8 @@ MAX_FAULTS_TOLD = 8
 MAX_HOSTS_TOLD = 4
 PORTS = range(1, 1 << 16)
 LEASE_LOST = "its host's lease was lost"
+REQUEUE_ME = 85
+"""What a process leaves with that has saved its state and wants to go on later (1.8)."""
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
 
@@ -250,7 +252,7 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> Job:
     job = stage.emit(job, AttemptEnded(attempt=attempt.id, end=end, exit_code=exit_code))
     if job.is_terminal:
         return job
-    terminal = _terminal(stage.policy, job, end, exit_code, attempt)
+    terminal = _terminal(stage.policy, job, end, exit_code, job.attempts[-1])
     if not isinstance(terminal, JobRequeued):
         stage.end_reason(job)  # of one that was held in the moment of its grant
     job = stage.emit(job, terminal)
@@ -268,23 +270,34 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
     """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was.
 
     What the job did not do itself never counts as a retry: a preemption or drain, and a host's fault, also
-    when the process fails while it is being stopped for one.
+    when the process fails while it is being stopped for one. Nor does it when it saved itself and asked to go on.
     """
     if end is End.SUCCEEDED:
         return JobSucceeded(job=job.id)
     if attempt.ending is End.CANCELLED:
         return JobCancelled(job=job.id, account=attempt.stopped_by or job.account)
     if end in (End.PREEMPTED, End.FAULT):
-        return JobRequeued(job=job.id, end=end)
+        return JobRequeued(job=job.id, end=end, rest_ms=faults.rest_ms(job, attempt))
     if end is End.TIMED_OUT:
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
     if attempt.ending in (End.PREEMPTED, End.FAULT):
-        return JobRequeued(job=job.id, end=attempt.ending)
+        return JobRequeued(job=job.id, end=attempt.ending, rest_ms=faults.rest_ms(job, attempt))
+    if _goes_on(job, attempt, end, exit_code):
+        return JobRequeued(job=job.id, end=end)
     if end not in (End.START_FAILED, End.RESUME_REFUSED) and job.retries < job.request.max_retries:
         doubled_ms = policy.retry_backoff_ms << min(job.retries, 30)
         backoff_ms = min(doubled_ms, policy.retry_backoff_cap_ms)
         return JobRequeued(job=job.id, end=end, backoff_ms=backoff_ms, counts_as_retry=True)
     return JobFailed(job=job.id, end=end, exit_code=exit_code)
+
+
+def _goes_on(job: Job, attempt: Attempt, end: End, exit_code: int | None) -> bool:
+    """Whether the job left by itself to go on later from a checkpoint that this attempt is known to have made.
+
+    Without one it would begin where this attempt began, again and again: an ordinary failure.
+    """
+    has_saved = job.request.is_resumable and attempt.checkpoint_ms > 0
+    return end is End.FAILED and exit_code == REQUEUE_ME and has_saved
 
 
 def _duties(stage: Stage) -> None:
@@ -303,7 +316,7 @@ def _duties(stage: Stage) -> None:
         if job is not None and job.live is not None and job.live.id == attempt_id:
             job = stage.emit(job, AttemptEnded(attempt=attempt_id, end=End.CANCELLED))
             if not job.is_apart:  # its hold was cleared by somebody who did not know of the grant
-                stage.emit(job, JobRequeued(job=job.id, end=End.CANCELLED))
+                stage.emit(job, JobRequeued(job=job.id, end=End.CANCELLED, rest_ms=job.rest_ms))
     # By id: how a fold came to its index must not show.
     for attempt_id, name in sorted(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)

@@ -165,7 +165,7 @@ def _smaller(policy: Policy, job: Job) -> list[tuple[str, list[int]]]:
     bound = window_bound(policy, job.gpus)
     windows = []
     window_ms = request.min_runtime_ms // 2
-    while request.is_resumable and not request.lane and window_ms >= bound.shortest_ms:
+    while request.is_resumable and not request.lane and job.rest_ms is None and window_ms >= bound.shortest_ms:
         windows.append(window_ms - window_ms % MINUTE_MS)
         window_ms //= 2
     return [("gpus_per_host", gpus), ("hosts", list(dict.fromkeys(hosts))), ("min_runtime_ms", windows)]

@@ -137,7 +137,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `preemptions_ms` are the last instants at which it was told to leave for somebody (5.7), and
     `caused_gpu_ms` what victims have lost for its claim so far, handed to its next attempt. `held_by` is who
-    holds it, `cancelled_for` the job whose end ended it (1.11).
+    holds it, `cancelled_for` the job whose end ended it (1.11), `rest_ms` what a fault left of its window (7.7).
     """
 
     id: JobId
@@ -161,6 +161,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     held_by: AccountId = ""
     held_for: str = ""
     cancelled_for: JobId = ""
+    rest_ms: int | None = None
 
     @property
     def live(self) -> Attempt | None:
@@ -175,6 +176,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_apart(self) -> bool:
         """Whether it is over or held: an attempt that it may still have is no business of it any more."""
         return self.is_terminal or self.phase is Phase.HELD
+
+    @property
+    def window_ms(self) -> int:
+        """The window of its next attempt: a whole one, or what a fault left of the last."""
+        return self.request.min_runtime_ms if self.rest_ms is None else self.rest_ms
 
     @property
     def is_idle_work(self) -> bool:
@@ -315,15 +321,7 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             over = replace(attempt, end=event.end, exit_code=event.exit_code, ended_ms=at_ms)
             return replace(job, attempts=(*job.attempts[:-1], over))
         case JobRequeued():
-            if job.phase is Phase.HELD:  # it was held while it was granted, and stays so
-                return replace(job, retries=job.retries + event.counts_as_retry, waiting_since_ms=at_ms)
-            return replace(
-                job,
-                phase=Phase.BACKOFF if event.backoff_ms else Phase.WAITING,
-                backoff_until_ms=at_ms + event.backoff_ms if event.backoff_ms else 0,
-                retries=job.retries + event.counts_as_retry,
-                waiting_since_ms=at_ms,
-            )
+            return _requeued(job, event, at_ms)
         case JobReleased():
             return replace(job, phase=Phase.WAITING, backoff_until_ms=0)
         case JobUnblocked():
@@ -350,6 +348,16 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             return replace(job, phase=Phase.TIMED_OUT, end=End.TIMED_OUT, ended_ms=at_ms)
         case _:
             assert_never(event)
+
+
+def _requeued(job: Job, event: JobRequeued, at_ms: int) -> Job:
+    """The job waits again; one that was held while it was granted stays held."""
+    retries = job.retries + event.counts_as_retry
+    job = replace(job, retries=retries, waiting_since_ms=at_ms, rest_ms=event.rest_ms)
+    if job.phase is Phase.HELD:
+        return job
+    until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
+    return replace(job, phase=Phase.BACKOFF if event.backoff_ms else Phase.WAITING, backoff_until_ms=until_ms)
 
 
 def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:

@@ -128,7 +128,7 @@ def permit_now(policy: Policy, scales: Scales, job: Job, *, is_counted: bool) ->
     else:
         is_under = any(node.is_under for node in scales.path(job.budget))
         licence = Licence.UNDER_SHARE if is_under else Licence.OVER_SHARE
-    window_gpu_ms = job.gpus * job.request.min_runtime_ms
+    window_gpu_ms = job.gpus * job.window_ms
     return permit_for(policy, scales, job.budget, licence, window_gpu_ms, is_counted=is_counted)
 
 

@@ -167,4 +167,5 @@ def request_class(waiting: WaitingClass) -> RequestClass:
         count=len(waiting.members),
         lane=job.request.lane,
         account=job.account if job.request.lane else "",
+        rest_ms=job.rest_ms,
     )
