@@ -6,7 +6,7 @@ attempt that is no longer named may be forgotten; one that was ever started is n
 
 import msgspec
 
-from fairlease_schemas.ids import AttemptId, GpuUuid, HostId, JobId
+from fairlease_schemas.ids import AccountId, AttemptId, GpuUuid, HostId, JobId
 
 
 class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -17,7 +17,8 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     all of it gone within `grace_ms` + `margin_ms`, the policy's stop margin.
     `hosts` are all hosts of the gang in rank order; `rank` is this host's place among them. `run_grace_ms` is
     the contract's grace, for a stop that nobody orders: when the host's lease runs out (7.6).
-    `array_index` is the job's place in its array (1.11), -1 outside one.
+    `array_index` is the job's place in its array (1.11), -1 outside one. `account` is the job's: whose bundles it may
+    run (1.13), and who may attach to its terminal (1.17).
     """
 
     attempt: AttemptId
@@ -32,6 +33,7 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     margin_ms: int = 30_000
     run_grace_ms: int = 0
     array_index: int = -1
+    account: AccountId = ""
 
 
 class HostOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -46,6 +46,7 @@ def test_a_grant_is_an_order_to_run() -> None:
             hosts=("host-001",),
             rank=0,
             run_grace_ms=30_000,
+            account="ann",
         )
     ]
     assert order.position == grant_position(here, job)

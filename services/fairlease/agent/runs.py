@@ -105,10 +105,19 @@ class Runs:
         return [run for run in self._runs.values() if run.gone is None]
 
     # what the host asks for ----------------------------------------------------------------------
-    def start(self, facts: Facts, command: tuple[str, ...], env: dict[str, str], *, signal_name: str = "TERM") -> None:
+    def start(
+        self,
+        facts: Facts,
+        command: tuple[str, ...],
+        env: dict[str, str],
+        *,
+        signal_name: str = "TERM",
+        code: Path | None = None,
+    ) -> None:
         """Starts an attempt that was never started; `signal_name` is the one its contract declares.
 
-        OSError when the disk refuses its record: nothing began.
+        `code` is the directory that it works in and has to itself, instead of an empty one. OSError when the
+        disk refuses its record: nothing began, and the code must be brought again.
         """
         assert facts.attempt not in self._runs
         final = RunDirectory(self._root / facts.attempt)
@@ -124,7 +133,7 @@ class Runs:
                 log.warning("%s: no shim for it: %s", facts.attempt, error)
 
         try:
-            run = Run(RunDirectory.create(self._root, facts, ready=ready))
+            run = Run(RunDirectory.create(self._root, facts, ready=ready, code=code))
         except OSError:
             if shim:
                 os.kill(shim, signal.SIGKILL)  # it waits at the gate, and nothing began
