@@ -21,7 +21,7 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `array_index` is the job's place in its array (1.11), -1 outside one.
     Without `is_go` the part is only to be prepared: other parts of its gang are not ready yet (1.15). With it a gang
     of several hosts is told its `rendezvous`, unless its first host did not name one. `account` is who submitted the
-    job, and so whose processes these are (1.16).
+    job: whose processes these are (1.16), whose bundles they may run (1.13), who may attach to them (1.17).
     """
 
     attempt: AttemptId

@@ -58,6 +58,10 @@ class Subjects(msgspec.Struct, frozen=True):
         return self._stream("CONTRACTS")
 
     @property
+    def bundles_stream(self) -> str:
+        return self._stream("BUNDLES")
+
+    @property
     def telemetry_stream(self) -> str:
         return self._stream("TELEMETRY")
 
@@ -109,6 +113,10 @@ class Subjects(msgspec.Struct, frozen=True):
 
     def contract(self, digest: str) -> str:
         return f"fl.{self.cell}.contract.{digest}"
+
+    def bundle(self, account: str, digest: str, piece: int) -> str:
+        """A piece of a code bundle; `digest` is its 64 digits."""
+        return f"fl.{self.cell}.bundle.{account}.{digest}.{piece}"
 
     def answer(self, account: str, seq: int) -> str:
         return f"fl.{self.cell}.answer.{account}.{seq}"

@@ -182,8 +182,8 @@ class After(Strict):
 
 
 REPO_PATTERN: Final = (
-    r"^(https://|ssh://([a-z_][a-z0-9_-]{0,31}@)?|[a-z_][a-z0-9_-]{0,31}@)"
-    r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?[/:][A-Za-z0-9._~/+-]+$"
+    r"^((https://|ssh://([a-z_][a-z0-9_-]{0,31}@)?|[a-z_][a-z0-9_-]{0,31}@)"
+    r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?[/:]|file:///)[A-Za-z0-9._~/+-]+$"
 )
 COMMIT_PATTERN: Final = r"^([0-9a-f]{40}|[0-9a-f]{64})$"
 BUNDLE_PATTERN: Final = r"^sha256:[0-9a-f]{64}$"

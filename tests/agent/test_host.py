@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from fairlease.agent import layout
 from fairlease.agent.contracts import read
+from fairlease.agent.host import Ready
 from fairlease.agent.process import boot_id
 from fairlease_schemas.job import End
 from fairlease_schemas.orders import HostOrder, RunOrder
@@ -139,7 +140,7 @@ async def test_reports_wait_for_the_bus_in_order_and_survive_the_agent(bench: Be
     bench.is_bus_there = False
     parts = [bench.part(name, gpus=(k,)) for k, name in enumerate("abc")]
     for k, part in enumerate(parts):
-        bench.host._commands[part.attempt] = read(bench.bodies[part.digest], part.digest)
+        bench.host._learned[part.attempt] = Ready(read(bench.bodies[part.digest], part.digest), {}, None)
         bench.order(*parts[: k + 1])
         await until(bench.directory(part).gone, "it ends, unheard")
     assert len(bench.reports) == 1

@@ -281,7 +281,7 @@ async def test_nothing_begins_without_a_lease_nor_on_an_order_from_before_it(unl
     bench = unleased
     part = bench.part("a", shell("exit 0"))
     bench.order(part)
-    await until(lambda: bench.host._commands, "its contract is there")
+    await until(lambda: bench.host._learned, "its contract is there")
     assert bench.host.run(part.attempt) is None
     bench.renew()
     bench.host._agree()

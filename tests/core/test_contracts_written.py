@@ -305,6 +305,7 @@ def test_something_must_run() -> None:
         {"repo": "https://git.example.org/lab/train", "commit": "a" * 40},
         {"repo": "git@github.com:lab/train.git", "commit": "0" * 64},
         {"repo": "ssh://git@host:2222/lab/train", "commit": "a" * 40},
+        {"repo": "file:///srv/git/train.git", "commit": "a" * 40},
         {"bundle": "sha256:" + "0" * 64},
     ],
 )
@@ -322,7 +323,7 @@ def test_code_is_a_commit_or_a_bundle_by_its_digest(source: dict[str, str]) -> N
         pytest.param({"source": {"repo": "https://h/x", "commit": "main"}}, "source.commit", id="a branch"),
         pytest.param({"source": {"repo": "https://h/x", "commit": "a" * 12}}, "source.commit", id="half a commit"),
         pytest.param({"source": {"repo": "http://h/x", "commit": "a" * 40}}, "source.repo", id="without encryption"),
-        pytest.param({"source": {"repo": "file:///x", "commit": "a" * 40}}, "source.repo", id="a file"),
+        pytest.param({"source": {"repo": "file://h/x", "commit": "a" * 40}}, "source.repo", id="another's files"),
         pytest.param({"source": {"repo": "-oProxyCommand=x", "commit": "a" * 40}}, "source.repo", id="an option"),
         pytest.param({"source": {"bundle": "sha256:abc"}}, "source.bundle", id="half a digest"),
         pytest.param({"source": {"bundle": "sha1:" + "a" * 40}}, "source.bundle", id="another digest"),

@@ -43,8 +43,16 @@ class Like(msgspec.Struct, frozen=True):
     count: int
 
 
+class Code(msgspec.Struct, frozen=True):
+    """The code that runs: a bundle by its digest, or a commit of a repository (1.13)."""
+
+    bundle: str = ""
+    repo: str = ""
+    commit: str = ""
+
+
 class Command(msgspec.Struct, frozen=True):
-    """What to execute. `env` is the contract's own, with how many jobs are like it when it is one of an array.
+    """What to execute. `env` is the contract's own, with what the job learns of its array and its code.
 
     `state` is what a resumed run must match (1.9).
     """
@@ -55,6 +63,7 @@ class Command(msgspec.Struct, frozen=True):
     resumable: bool = True
     state: dict[str, str | int] | None = None
     array: Like | None = None
+    source: Code | None = None
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -66,7 +75,6 @@ class _Beyond(msgspec.Struct, frozen=True):
 
     image: str = ""
     secrets: dict[str, str] = {}
-    source: dict[str, str] = {}
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -75,19 +83,27 @@ class _Asked(msgspec.Struct, frozen=True):
 
 async def fetch(last: Last, digest: str, patience_s: float = PATIENCE_S) -> Command:
     """The command under this digest. Waits as long as the bus is away; ContractRefused for what cannot become right."""
+    data = await patiently(lambda: last(digest), patience_s)
+    if data is None:
+        raise ContractRefused(f"no contract body is kept under digest {digest[:64]}")
+    return read(data, digest)
+
+
+async def patiently(ask: Callable[[], Awaitable[bytes | None]], patience_s: float = PATIENCE_S) -> bytes | None:
+    """What the bus keeps; None when it said for so many seconds that there is nothing. Waits while it is away."""
     loop = asyncio.get_running_loop()
     missing_until_s: float | None = None
     while True:
         try:
-            data = await last(digest)
+            data = await ask()
         except BusAway:
             data = None
         else:
             if data is not None:
-                return read(data, digest)
+                return data
             missing_until_s = missing_until_s or loop.time() + patience_s
             if loop.time() >= missing_until_s:
-                raise ContractRefused(f"no contract body is kept under digest {digest[:64]}")
+                return None
         await asyncio.sleep(_PAUSE_S)
 
 
@@ -98,7 +114,7 @@ def read(data: bytes, digest: str) -> Command:
         raise ContractRefused(f"the contract body has digest {found}, the grant names {digest[:64]}")
     try:
         asked = msgspec.json.decode(data, type=_Asked).spec
-        missing = [name for name in ("image", "secrets", "source") if getattr(asked, name)]
+        missing = [name for name in ("image", "secrets") if getattr(asked, name)]
         if missing:
             raise ContractRefused(f"the contract asks for {' and '.join(missing)}, which this agent cannot give")
         command = msgspec.json.decode(data, type=_Body).spec
@@ -106,11 +122,15 @@ def read(data: bytes, digest: str) -> Command:
         raise ContractRefused(f"the contract body cannot be read: {error}") from error
     if not command.command:
         raise ContractRefused("the contract has no command")
-    if command.array is None:
-        return command
-    return msgspec.structs.replace(command, env={**command.env, ARRAY_COUNT: str(command.array.count)})
+    told = dict(command.env)
+    if command.array is not None:
+        told[ARRAY_COUNT] = str(command.array.count)
+    if command.source is not None:
+        told[SOURCE] = command.source.bundle or command.source.commit
+    return msgspec.structs.replace(command, env=told)
 
 
+SOURCE: Final = "FAIRLEASE_SOURCE"
 ARRAY_INDEX: Final = "FAIRLEASE_ARRAY_INDEX"
 ARRAY_COUNT: Final = "FAIRLEASE_ARRAY_COUNT"
 INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")

@@ -13,19 +13,20 @@ import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from fairlease.agent import layout, process, resume, stores
-from fairlease.agent.contracts import Command, ContractRefused, environment
+from fairlease.agent.contracts import Code, Command, ContractRefused, environment
 from fairlease.agent.devices import Devices
 from fairlease.agent.lease import Lease
 from fairlease.agent.outbox import Outbox
-from fairlease.agent.record import Facts, Gone
+from fairlease.agent.record import Facts, Gone, clear
 from fairlease.agent.rendezvous import LOOPBACK, Ports
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
 from fairlease.agent.saved import Checkpoints
+from fairlease.agent.source import SourceRefused, Sources
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.ids import AttemptId, HostId
 from fairlease_schemas.job import End, Mismatch, Rendezvous
@@ -35,7 +36,7 @@ from fairlease_schemas.reports import HostUp, RunGone, RunReady, RunStarted
 log = logging.getLogger("fairlease.agent")
 
 Fetch = Callable[[str], Awaitable[Command]]
-Refused = ContractRefused | stores.StoreRefused | resume.ResumeRefused
+Refused = ContractRefused | stores.StoreRefused | resume.ResumeRefused | SourceRefused
 
 KEPT_RUNS: Final = 500
 """Ended runs whose logs can still be read, per host."""
@@ -54,6 +55,14 @@ class _Seen(msgspec.Struct, frozen=True):
     position: int
 
 
+class Ready(NamedTuple):
+    """All that a run needs to start: what it executes, what it is told of its place for checkpoints, its code."""
+
+    command: Command
+    place: dict[str, str]
+    code: Path | None
+
+
 class Host:
     """The desired and the real state of one host. `home` is `<state>/agent/<host>`."""
 
@@ -63,6 +72,7 @@ class Host:
         home: Path,
         fetch: Fetch,
         outbox: Outbox,
+        sources: Sources,
         *,
         log_bytes: int = LOG_BYTES,
         kept: int = KEPT_RUNS,
@@ -75,6 +85,7 @@ class Host:
         self._home = home
         self._stores = home.parent.parent / "stores"
         self._fetch = fetch
+        self._sources = sources
         self._kept = kept
         self._runs = Runs(home, self._changed, log_bytes)
         self._ports = Ports(home)
@@ -86,8 +97,7 @@ class Host:
         self._order: HostOrder | None = None
         self._order_term = 0
         self._seen = (0, 0)
-        self._commands: dict[AttemptId, Command | Refused] = {}
-        self._places: dict[AttemptId, dict[str, str]] = {}
+        self._learned: dict[AttemptId, Ready | Refused] = {}
         self._fetching: dict[AttemptId, asyncio.Task[None]] = {}
         self._said: set[tuple[AttemptId, str]] = set()
         self._again: asyncio.TimerHandle | None = None
@@ -99,6 +109,7 @@ class Host:
         self._seen = self._remembered()
         self.lease.open()
         self._ports.open()
+        self._sources.open()
         up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
         self.outbox.put("host-up", canonical(up), lambda: None)
         self._runs.open()
@@ -176,9 +187,8 @@ class Host:
                 self._stop(known, wanted.stop, wanted.grace_ms, wanted.margin_ms)
         for attempt in self._fetching.keys() - named:
             self._fetching.pop(attempt).cancel()
-        for attempt in self._commands.keys() - named:
-            del self._commands[attempt]
-            self._places.pop(attempt, None)
+        for attempt in self._learned.keys() - named:
+            self._unlearn(attempt)
             self._said.discard((attempt, "run-ready"))
         self._ports.forget_but({attempt for attempt in named if self._runs.get(attempt) is None})
         self._prune(named)
@@ -196,17 +206,17 @@ class Host:
         unknown = [gpu for gpu in wanted.gpus if gpu not in self._devices.inventory().gpus]
         if unknown:
             return self._refuse(wanted, End.START_FAILED, f"GPU {unknown[0]} is not on this host")
-        command = self._commands.get(wanted.attempt)
-        if isinstance(command, Refused):
-            mismatches = command.mismatches if isinstance(command, resume.ResumeRefused) else ()
-            return self._refuse(wanted, End.START_FAILED, str(command), mismatches)
-        if command is None:
+        learned = self._learned.get(wanted.attempt)
+        if isinstance(learned, Refused):
+            mismatches = learned.mismatches if isinstance(learned, resume.ResumeRefused) else ()
+            return self._refuse(wanted, End.START_FAILED, str(learned), mismatches)
+        if learned is None:
             if wanted.attempt not in self._fetching:
                 task = asyncio.get_running_loop().create_task(self._learn(wanted))
                 self._fetching[wanted.attempt] = task
         elif held.isdisjoint(wanted.gpus) and self._may_start():
             if wanted.is_go:
-                self._start(wanted, command)
+                self._start(wanted, learned)
             else:
                 self._wait_for_others(wanted)
         return True
@@ -230,21 +240,22 @@ class Host:
         ready = RunReady(attempt=wanted.attempt, token=wanted.token, rendezvous=at)
         self.outbox.put("run-ready", canonical(ready), lambda: None)
 
-    def _start(self, wanted: RunOrder, command: Command) -> None:
-        name, at = wanted.attempt, wanted.rendezvous
+    def _start(self, wanted: RunOrder, ready: Ready) -> None:
+        name, command, at = wanted.attempt, ready.command, wanted.rendezvous
         try:
             if len(wanted.hosts) == 1:
                 at = Rendezvous(address=LOOPBACK, port=self._ports.keep(name, is_noted=False))
-            env = environment(wanted, command.env, self._devices, dict(os.environ), at)
-            env |= self._places.get(name, {})
+            env = environment(wanted, command.env, self._devices, dict(os.environ), at) | ready.place
             self._runs.start(
                 self._facts(wanted),
                 command.command,
                 env,
                 signal_name=command.checkpoint.signal,
+                code=ready.code,
                 at_gate=lambda: self._ports.let_go(name),
             )
         except OSError as error:
+            self._unlearn(name)
             self._try_again(name, error)
 
     def _refuse(self, wanted: RunOrder, end: End, detail: str, mismatches: tuple[Mismatch, ...] = ()) -> bool:
@@ -279,20 +290,37 @@ class Host:
             boot=self._boot,
             grace_ms=wanted.run_grace_ms,
             margin_ms=wanted.margin_ms,
+            account=wanted.account,
         )
 
     async def _learn(self, wanted: RunOrder) -> None:
-        """Fetches what a run executes and finds its place for checkpoints, or why it cannot start."""
+        """Fetches what a run executes, its place for checkpoints and its code, or learns why it cannot start."""
         try:
             command = await self._fetch(wanted.digest)
-            self._places[wanted.attempt] = await self._placed(wanted, command)
+            place = await self._placed(wanted, command)
+            code = await self._brought(wanted, command.source) if command.source is not None else None
             if wanted.rank == 0 and not wanted.is_go:
                 self._address = await stores.aside(self._ask_address)
-            self._commands[wanted.attempt] = command
-        except (ContractRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
-            self._commands[wanted.attempt] = refused
+            self._learned[wanted.attempt] = Ready(command, place, code)
+        except (ContractRefused, stores.StoreRefused, resume.ResumeRefused, SourceRefused) as refused:
+            self._learned[wanted.attempt] = refused
         self._fetching.pop(wanted.attempt, None)
         self._agree()
+
+    def _unlearn(self, attempt: AttemptId) -> None:
+        """Forgets what was fetched for an attempt that does not start now."""
+        learned = self._learned.pop(attempt)
+        if isinstance(learned, Ready) and learned.code is not None and learned.code.exists():
+            clear(learned.code)
+
+    async def _brought(self, wanted: RunOrder, code: Code) -> Path:
+        """The directory with a run's code; tries again while the disk refuses."""
+        while True:
+            try:
+                return await self._sources.stage(wanted.attempt, wanted.account, code)
+            except OSError as error:
+                log.warning("%s: the disk refuses its code, trying again: %s", wanted.attempt, error)
+            await asyncio.sleep(_RETRY_S)
 
     async def _placed(self, wanted: RunOrder, command: Command) -> dict[str, str]:
         """What a run is told of its checkpoints' place; tries again while the store does not answer."""

@@ -17,7 +17,7 @@ import msgspec
 
 from fairlease.agent import cgroup, layout
 from fairlease.agent.process import Process
-from fairlease_schemas.ids import AttemptId, GpuUuid, HostId, JobId
+from fairlease_schemas.ids import AccountId, AttemptId, GpuUuid, HostId, JobId
 from fairlease_schemas.job import End, Mismatch
 
 _T = TypeVar("_T")
@@ -45,6 +45,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     boot: str
     grace_ms: int = 0
     margin_ms: int = 30_000
+    account: AccountId = ""
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,16 +87,26 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, root: Path, facts: Facts, gone: Gone | None = None, *, ready: Callable[[Path], None] | None = None
+        cls,
+        root: Path,
+        facts: Facts,
+        gone: Gone | None = None,
+        *,
+        ready: Callable[[Path], None] | None = None,
+        code: Path | None = None,
     ) -> "RunDirectory":
         """A new attempt, or with `gone` one that is over before it began; on disk when this returns.
 
-        `ready` is called with the directory just before it gets its name. OSError when it is there
-        already, or the disk refuses.
+        `ready` is called with the directory just before it gets its name. `code` becomes its working directory,
+        which is empty without it. OSError when it is there already, or the disk refuses; `code` may be lost then.
         """
         making = root / f"{_MAKING}{facts.attempt}"
         shutil.rmtree(making, ignore_errors=True)
-        (making / layout.WORK).mkdir(mode=0o700, parents=True)
+        making.mkdir(mode=0o700)
+        if code is None:
+            (making / layout.WORK).mkdir(mode=0o700)
+        else:
+            code.rename(making / layout.WORK)
         (making / layout.SAID).mkdir(mode=0o700)
         for name in (*_RESERVED, layout.RESERVED):
             (making / name).write_bytes(b" " * _RESERVED_BYTES)

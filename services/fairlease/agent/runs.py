@@ -114,11 +114,13 @@ class Runs:
         *,
         signal_name: str = "TERM",
         at_gate: Callable[[], None] = lambda: None,
+        code: Path | None = None,
     ) -> None:
         """Starts an attempt that was never started; `signal_name` is the one its contract declares.
 
-        `at_gate` is called in the last moment before the command may begin. OSError when the disk refuses its
-        record: nothing began.
+        `code` is the directory that it works in and has to itself, instead of an empty one. `at_gate` is called in
+        the last moment before the command may begin. OSError when the disk refuses its record: nothing began, and
+        the code must be brought again.
         """
         assert facts.attempt not in self._runs
         final = RunDirectory(self._root / facts.attempt)
@@ -134,7 +136,7 @@ class Runs:
                 log.warning("%s: no shim for it: %s", facts.attempt, error)
 
         try:
-            run = Run(RunDirectory.create(self._root, facts, ready=ready))
+            run = Run(RunDirectory.create(self._root, facts, ready=ready, code=code))
         except OSError:
             if shim:
                 os.kill(shim, signal.SIGKILL)  # it waits at the gate, and nothing began

@@ -24,12 +24,15 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from fairlease.agent import contracts, lease, telemetry
+from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import Devices
+from fairlease.agent.git import Git
 from fairlease.agent.host import Host
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.questions import LogAnswer, Progress, answer, progress
 from fairlease.agent.rendezvous import LOOPBACK
 from fairlease.agent.runs import LOG_BYTES
+from fairlease.agent.source import BUNDLES, Sources
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.settings import Settings
@@ -71,6 +74,10 @@ class Link:
 
     async def contract(self, digest: str) -> bytes | None:
         return await self._last(self.subjects.contracts_stream, self.subjects.contract(digest))
+
+    async def piece(self, account: str, digest: str, number: int) -> bytes | None:
+        """A piece of an account's code bundle."""
+        return await self._last(self.subjects.bundles_stream, self.subjects.bundle(account, digest, number))
 
     async def order(self, host: str) -> bytes | None:
         return await self._last(self.subjects.orders_stream, self.subjects.order(host))
@@ -126,6 +133,7 @@ async def serve(
     settings.bus_url()
     stop = stop or _stopped_by_signal()
     link = Link(settings.subjects)
+    git = Git(settings.git_schemes)
     served: list[Host] = []
     locks: list[int] = []
     async with asyncio.TaskGroup() as group:
@@ -142,6 +150,7 @@ async def serve(
                     home,
                     partial(contracts.fetch, link.contract),
                     Outbox(partial(link.report, devices.host)),
+                    Sources(home, Bundles(home / BUNDLES, link.piece), git),
                     log_bytes=log_bytes,
                     address=address,
                 )

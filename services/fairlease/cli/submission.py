@@ -18,6 +18,7 @@ from fairlease_schemas.units import format_length, format_memory
 
 if TYPE_CHECKING:
     from fairlease.cli.document import Document
+    from fairlease.cli.packing import Packed
     from fairlease_schemas.contract import Contract
     from fairlease_schemas.job import Advice, Problem
 
@@ -62,15 +63,19 @@ _PAIRS: Final = {
 """Argument of KEY=VALUE pairs to the mapping that they are put into."""
 
 
-_UNGIVEN: Final = ("image", "secrets", "source")
+_UNGIVEN: Final = ("image", "secrets")
 
 
 class Submission(NamedTuple):
-    """A contract that holds: the plain data that is sent, the model it was checked with, and its request id."""
+    """A contract that holds: the plain data that is sent, the model it was checked with, and its request id.
+
+    `packed` is the code that must be on the bus before it, where it was packed here.
+    """
 
     data: dict[str, Any]
     contract: "Contract"
     request_id: str
+    packed: "Packed | None" = None
 
 
 class _Source(NamedTuple):
@@ -99,7 +104,21 @@ def read_submission(args: argparse.Namespace) -> Submission:
         assert source.document is not None
         data = copy.copy(source.document.data)
     given = _lay_over(data, args)
-    return Submission(*_checked(data, source, given), request_id)
+    packed = _packed(args)
+    if packed is not None and _put(data, "spec.source", {"bundle": packed.bundle}):
+        given["spec.source"] = "--bundle"
+    return Submission(*_checked(data, source, given), request_id, packed)
+
+
+def _packed(args: argparse.Namespace) -> "Packed | None":
+    """The bundle of `--bundle`; CommandError 64 where another option names the code too, 65 as `pack` has it."""
+    if args.bundle is None:
+        return None
+    if any((args.source_repo, args.source_commit, args.source_bundle)):
+        raise CommandError(USAGE, "--bundle is the whole source of a job", way_out="leave out --source-…")
+    from fairlease.cli.packing import pack
+
+    return pack(args.bundle)
 
 
 def advice_on(contract: "Contract") -> "Advice | None":

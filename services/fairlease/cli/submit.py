@@ -7,7 +7,7 @@ all that happens on the way is told on standard error.
 
 import argparse
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,6 +26,9 @@ from fairlease.cli.submission import Submission, advice_on, read_submission, wri
 from fairlease.cli.table import printable
 from fairlease_schemas.explain import CommandAnswer, JobView
 from fairlease_schemas.ids import job_id
+
+if TYPE_CHECKING:
+    from fairlease.cli.packing import Packed
 
 _DRAIN_S: Final = 3.0
 """How long the rest of a log is waited for once the job is over."""
@@ -129,6 +132,8 @@ async def _submitted(args: argparse.Namespace, submission: Submission, output: O
         budget = submission.contract.spec.budget
         names = passage.jobs if is_waiting else []
         feeds = [await link.subscribe(link.subjects.feed(budget, name, ">")) for name in names]
+        if submission.packed is not None:
+            await _uploaded(link, submission.packed, output)
         passage.is_sent = True
         try:
             receipt = await link.send("submit-job", body, args.answer_timeout_ms)
@@ -156,6 +161,16 @@ async def _submitted(args: argparse.Namespace, submission: Submission, output: O
                 reader.cancel()
     codes = [_ended(answer.raw, answer.view, output) for answer in answers if isinstance(answer.view, JobView)]
     return next((code for code in codes if code != OK), OK)
+
+
+async def _uploaded(link: Any, packed: "Packed", output: Output) -> None:  # noqa: ANN401 - a Link, whose import is late
+    """The code on the bus before the contract that names it."""
+    from fairlease.cli.upload import upload
+
+    size = len(packed.data)
+    if await upload(link, packed):
+        facts = {"kind": "Uploaded", "bundle": packed.bundle, "bytes": size, "files": packed.entries}
+        say(output, f"uploaded {packed.bundle}: {size} bytes, {packed.entries} files", facts)
 
 
 async def _followed(link: Any, job: str, output: Output) -> None:  # noqa: ANN401 - a Link, whose import is late

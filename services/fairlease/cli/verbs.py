@@ -59,6 +59,7 @@ def build() -> Parser:
     verbs = root.add_subparsers(title="commands", dest="verb", metavar="COMMAND", required=True)
     shared = [output_options(), identity_options()]
     _add_submit(verbs, [*shared, answer_options()])
+    _add_bundle(verbs, [output_options()])
     _add_questions(verbs, shared)
     _add_job(verbs, shared)
     _add_host_and_budget(verbs, shared)
@@ -117,6 +118,7 @@ def _add_terms(leaf: Parser) -> None:
     )
     terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
     terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
+    terms.add_argument("--bundle", metavar="DIR", help="the code: what is in DIR, which the job finds where it works")
     _add_host_terms(leaf)
     _add_more_terms(leaf)
 
@@ -155,6 +157,12 @@ def _add_more_terms(leaf: Parser) -> None:
     more.add_argument("--source-commit", metavar="SHA", help="whole commit id of the code")
     more.add_argument("--source-bundle", metavar="DIGEST", help="the code as a bundle, sha256:…")
     more.add_argument("--start-limit", type=length, metavar="LENGTH", help="how long the gang may take to start (10m)")
+
+
+def _add_bundle(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+    about = "the digest of a directory as a code bundle; uploads nothing"
+    leaf = _leaf(verbs, "bundle", "fairlease.cli.bundle", parents, about=about)
+    leaf.add_argument("directory", metavar="DIR", help="what .fairleaseignore names in it stays out, and .git")
 
 
 def _past(leaf: Parser) -> None:

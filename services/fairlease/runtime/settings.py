@@ -22,6 +22,9 @@ from fairlease_schemas.subjects import Subjects
 BUS_FILE: Final = "bus.json"
 DEFAULT_ACCOUNTS: Final = ("local",)
 """Client accounts of the embedded bus; each has an inbox of its own."""
+GIT_SCHEMES: Final = ("https", "ssh")
+"""What an agent's git may use unless FAIRLEASE_GIT_SCHEMES says otherwise; `file` is for sites that mean it."""
+_KNOWN_SCHEMES: Final = (*GIT_SCHEMES, "file")
 LABEL_LIMIT: Final = "a key is 1 to 63 of a-z 0-9 . _ / -, a value at most 63 printable characters"
 _LABEL_KEY: Final = re.compile(r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?")
 _LABEL_VALUE_CHARS: Final = 63
@@ -42,6 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent says of its hosts, for contracts to ask for (1.3)."""
     host_address: str = ""
     """Where other hosts reach the agent's (1.15); empty when nobody said."""
+    git_schemes: tuple[str, ...] = GIT_SCHEMES
+    """From where an agent fetches commits (1.13)."""
 
     @property
     def subjects(self) -> Subjects:
@@ -66,10 +71,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
     """The settings of this process from FAIRLEASE_URL, _HOME, _CELL and _REPLICA.
 
-    An agent's also from _POOL, _LABELS and _HOST_ADDRESS. FAIRLEASE_HOME (default `~/.fairlease`) is the one state
-    directory. Raises ConfigWrong for a cell,
-    replica or pool that is no name (`a-z 0-9 -`), for labels that are not `key=value,key=value`, and for an
-    address that is none.
+    An agent's also from _POOL, _LABELS, _HOST_ADDRESS and _GIT_SCHEMES, from where it fetches commits. FAIRLEASE_HOME
+    (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell, replica or pool that is no name
+    (`a-z 0-9 -`), for labels that are not `key=value,key=value`, for an address that is none, and for schemes that are
+    not some of https, ssh and file.
     """
     seen = os.environ if env is None else env
     home = Path(seen.get("FAIRLEASE_HOME", "") or "~/.fairlease").expanduser().absolute()
@@ -82,6 +87,7 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         pool=seen.get("FAIRLEASE_POOL", ""),
         labels=labels_in(seen.get("FAIRLEASE_LABELS", "")),
         host_address=seen.get("FAIRLEASE_HOST_ADDRESS", "").strip(),
+        git_schemes=_schemes_in(seen.get("FAIRLEASE_GIT_SCHEMES", ",".join(GIT_SCHEMES))),
     )
     if settings.host_address and not is_address(settings.host_address):
         raise ConfigWrong(
@@ -106,6 +112,15 @@ def labels_in(text: str) -> tuple[tuple[str, str], ...]:
             )
         labels.append((key, value))
     return tuple(labels)
+
+
+def _schemes_in(text: str) -> tuple[str, ...]:
+    """The schemes written `https,ssh`; ConfigWrong for one that git is not let use. Nothing is none at all."""
+    schemes = tuple(filter(None, (part.strip() for part in text.split(","))))
+    for scheme in schemes:
+        if scheme not in _KNOWN_SCHEMES:
+            raise ConfigWrong(f"FAIRLEASE_GIT_SCHEMES: {scheme[:40]!r} is none of {', '.join(_KNOWN_SCHEMES)}")
+    return schemes
 
 
 def is_label(key: str, value: str) -> bool:
