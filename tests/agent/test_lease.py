@@ -166,14 +166,14 @@ async def test_an_agent_that_stood_still_for_longer_than_the_lease_finds_its_run
 
 async def test_an_agent_back_within_the_lease_keeps_its_runs_alive(cell: Cell) -> None:
     # rule: 7.6
+    cell.lease_ms = 6_000  # an agent must be able to start within it, on a busy machine too
     agent = cell.start()
     part = await running(cell, "a", WAITS)
-    for _ in range(2):
-        agent.kill()
-        agent.wait()
-        old_end_ms = end_of_lease(cell.state / "agent" / HOST)
-        agent = cell.start()
-        await until(partial(_is_past, old_end_ms + LEASE_MS), "the old lease is long over")
+    agent.kill()
+    agent.wait()
+    old_end_ms = end_of_lease(cell.state / "agent" / HOST)
+    agent = cell.start()
+    await until(partial(_is_past, old_end_ms + LEASE_MS), "the old lease is long over")
     cell.let_end(part)
     gone = await cell.reported(RunGone, part.attempt)
     assert (gone.end, gone.exit_code) == (End.FAILED, 3)
