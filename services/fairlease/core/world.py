@@ -32,7 +32,9 @@ from fairlease.core.state import (
     PromiseBook,
     Reservation,
     State,
+    Used,
     promise_of,
+    use_of,
 )
 from fairlease_schemas import budget as budget_events
 from fairlease_schemas import cycle as cycle_events
@@ -578,11 +580,10 @@ class World:
         promise = self._s.promises.pop(job, None)
         if promise is not None:
             book, policy = self._s.promise_book, self._s.policy
-            is_late = now_ms > promise.start_ms
-            has_outage = self._s.closed_ms < promise.start_ms - (policy.stop_margin_ms if policy else 0)
-            book.kept += not is_late
-            book.voided += is_late and has_outage
-            book.broken += is_late and not has_outage
+            used = use_of(promise, now_ms, self._s.closed_ms, policy.stop_margin_ms if policy else 0)
+            book.kept += used is Used.KEPT
+            book.voided += used is Used.VOIDED
+            book.broken += used is Used.BROKEN
 
 
 def _index_order(job: lives.Job) -> Address:

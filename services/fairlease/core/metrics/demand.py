@@ -1,0 +1,168 @@
+"""Demand: who waits for GPUs of a pool, by class of equal requests, as far as the pool could ever serve it (M2).
+
+A class is counted in every pool that it accepts and whose hosts without a hold could take it were they empty
+(2.10). One that waits as `budget-cap` or `protected-cap` is above its caps and is counted apart: placement has
+said so itself, so caps are not computed a second time. Whether a class fits is asked once for every change of
+the pool's hosts, and only once time has passed: hosts come and go in bursts.
+"""
+
+from collections.abc import Callable
+
+from fairlease.core.constraint import host_takes
+from fairlease.core.host import Host
+from fairlease.core.job import Job, Phase
+from fairlease.core.line import class_key
+from fairlease.core.placement.blocks import most_together
+from fairlease_schemas.ids import BudgetId, HostId, JobId, PoolId
+from fairlease_schemas.job import Request
+from fairlease_schemas.reasons import Reason
+
+CAPS = frozenset((Reason.BUDGET_CAP, Reason.PROTECTED_CAP))
+
+Plain = tuple[int, int]
+Changed = Callable[[BudgetId, PoolId], None]
+
+
+class Sum:
+    """Waiting GPUs: `within` their caps, and `capped` above them."""
+
+    __slots__ = ("capped", "within")
+
+    def __init__(self) -> None:
+        self.within = 0
+        self.capped = 0
+
+
+class _Class:
+    """Equal requests that wait. `fits` are the pools that could take one of them."""
+
+    __slots__ = ("budget", "count", "fits", "gpus", "is_capped", "is_idle", "request")
+
+    def __init__(self, job: Job) -> None:
+        self.budget = job.budget
+        self.request = job.request
+        self.gpus = job.gpus
+        self.is_idle = job.is_idle_work
+        self.is_capped = False
+        self.count = 0
+        self.fits: tuple[PoolId, ...] = ()
+
+
+class Demand:
+    """What waits now. `changed` is called for a leaf and pool once their sums are other ones."""
+
+    def __init__(self) -> None:
+        self.in_pool: dict[PoolId, Sum] = {}
+        """All that waits, idle work too."""
+        self.of_leaf: dict[tuple[BudgetId, PoolId], Sum] = {}
+        """Budgeted work that waits."""
+        self.anywhere: dict[BudgetId, Sum] = {}
+        """Budgeted work that waits for any pool, counted once."""
+        self.changed: list[Changed] = []
+        self._classes: dict[str, _Class] = {}
+        self._key_of: dict[JobId, str] = {}
+        self._capped: set[str] = set()
+        self._hosts: dict[PoolId, dict[HostId, Host]] = {}
+        self._pool_of: dict[HostId, PoolId] = {}
+        self._plain: dict[PoolId, dict[Plain, bool]] = {}
+        self._stale: dict[PoolId, None] = {}
+
+    def look(self, job: Job) -> None:
+        """The job may have begun or ceased to wait."""
+        key = self._key_of.get(job.id)
+        if (job.phase is Phase.WAITING) == (key is not None):
+            return
+        if key is not None:
+            del self._key_of[job.id]
+            self._count(key, self._classes[key], -1)
+            return
+        key = self._key_of[job.id] = class_key(job)
+        found = self._classes.get(key)
+        if found is None:
+            found = self._classes[key] = _Class(job)
+            found.fits = tuple(pool for pool in job.request.pools if self._can_take(pool, job.request))
+            found.is_capped = key in self._capped
+        self._count(key, found, 1)
+
+    def reason(self, key: str, code: Reason | None) -> None:
+        """Placement says why the class waits, or that it does not wait for that any more."""
+        is_capped = code in CAPS
+        if is_capped == (key in self._capped):
+            return
+        (self._capped.add if is_capped else self._capped.discard)(key)
+        found = self._classes.get(key)
+        if found is not None:
+            self._add(found, -found.count)
+            found.is_capped = is_capped
+            self._add(found, found.count)
+
+    def put_host(self, host: Host) -> None:
+        """A host registered, or its holds changed; with a hold it takes nobody."""
+        pool = host.inventory.pool
+        before = self._pool_of.get(host.id, pool)
+        self._pool_of[host.id] = pool
+        known = self._hosts.setdefault(before, {}).pop(host.id, None)
+        if not host.holds:
+            self._hosts.setdefault(pool, {})[host.id] = host
+        if not (known is not None and not host.holds and known.inventory == host.inventory):
+            self._stale[before] = self._stale[pool] = None
+
+    def settle(self) -> None:
+        """Ask again which classes the changed pools could take. To be called before time passes."""
+        if not self._stale:
+            return
+        stale = set(self._stale)
+        self._stale.clear()
+        for pool in stale:
+            self._plain.pop(pool, None)
+        for found in self._classes.values():
+            if stale.isdisjoint(found.request.pools):
+                continue
+            fits = tuple(pool for pool in found.request.pools if self._can_take(pool, found.request))
+            if fits != found.fits:
+                self._add(found, -found.count)
+                found.fits = fits
+                self._add(found, found.count)
+
+    def _can_take(self, pool: PoolId, request: Request) -> bool:
+        is_plain = request.constraints is None and not (
+            request.cpu_per_host or request.memory_per_host_mib or request.disk_per_host_mib
+        )
+        if not is_plain:
+            return self._has_hosts(pool, request)
+        known = self._plain.setdefault(pool, {})
+        shape = (request.hosts, request.gpus_per_host)
+        if shape not in known:
+            known[shape] = self._has_hosts(pool, request)
+        return known[shape]
+
+    def _has_hosts(self, pool: PoolId, request: Request) -> bool:
+        able = {name: host for name, host in self._hosts.get(pool, {}).items() if not host_takes(request, host)}
+        wanted = request.constraints
+        is_same_block = request.hosts > 1 and wanted is not None and wanted.is_same_block
+        blocks = {name: host.inventory.block for name, host in able.items()}
+        return most_together(able, blocks, is_same_block=is_same_block) >= request.hosts
+
+    def _count(self, key: str, found: _Class, more: int) -> None:
+        found.count += more
+        self._add(found, more)
+        if found.count == 0:
+            del self._classes[key]
+
+    def _add(self, found: _Class, jobs: int) -> None:
+        """So many jobs more of the class wait."""
+        gpus = found.gpus * jobs
+        if not gpus or not found.fits:
+            return
+        sums = [self.in_pool.setdefault(pool, Sum()) for pool in found.fits]
+        if not found.is_idle:
+            sums += [self.of_leaf.setdefault((found.budget, pool), Sum()) for pool in found.fits]
+            sums.append(self.anywhere.setdefault(found.budget, Sum()))
+        for one in sums:
+            if found.is_capped:
+                one.capped += gpus
+            else:
+                one.within += gpus
+        for told in self.changed:
+            for pool in found.fits:
+                told(found.budget, pool)
