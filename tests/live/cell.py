@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import nats.errors
 
-from fairlease.runtime.settings import Settings
+from fairlease.runtime.settings import BUS_FILE, Settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.subjects import SERVICES
@@ -31,6 +32,16 @@ def agent_per_host(hosts: int = HOSTS) -> dict[str, Part]:
     """An agent of its own for every host, by the host's name."""
     numbers = range(1, hosts + 1)
     return {f"host-{n:03d}": agent_part(f"1x{GPUS}", f"agent-{n}", first_host=n) for n in numbers}
+
+
+def known_bus(home: Path) -> str:
+    """Where the bus of this cell will listen, so that a proxy can know it before the first start."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"nats://127.0.0.1:{probe.getsockname()[1]}"
+    home.mkdir(exist_ok=True)
+    (home / BUS_FILE).write_text(json.dumps({"url": url}))  # the bus keeps the port of its last start
+    return url
 
 
 class Cell(Desk):
