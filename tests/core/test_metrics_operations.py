@@ -78,19 +78,18 @@ def test_a_lost_lease_is_detected_after_its_silence_and_its_jobs_are_in_line_aga
             one(50),
             id="an abandoned cycle is answered by the next",
         ),
-        pytest.param([("news", 5, None), ("ranked", 5), ("closed", None)], None, id="no timestamps of the bus"),
     ],
 )
 def test_a_decision_takes_from_its_trigger_to_the_close(
-    steps: list[tuple[str, int, int | None]], expected: Spread | None
+    steps: list[tuple[str, *tuple[int, ...]]], expected: Spread
 ) -> None:
     follow = Follow(ALWAYS)
     for what, *numbers in steps:
         match what:
             case "news":
-                follow.news(int(numbers[0] or 0), numbers[1])
+                follow.news(numbers[0], numbers[1])
             case "ranked":
-                follow.ranked(int(numbers[0] or 0))
+                follow.ranked(numbers[0])
             case "closed":
                 follow.closed(500, numbers[0])
             case _:

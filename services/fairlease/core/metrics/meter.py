@@ -113,8 +113,9 @@ class Meter:
         self._at_ms = 0
         self._is_counted = False
         self._record: Record | None = None
-        self._stored_ms: int | None = None
+        self._stored_ms = 0
         self._records = self._events = 0
+        self._timeless = (0, 0)
         self._handlers: dict[type, _Handler] = {
             cycles.GangGranted: self._granted,
             jobs.AttemptEnded: self._ended,
@@ -152,15 +153,20 @@ class Meter:
         }
 
     def take(self, world: World, record: Record, stored_ms: int | None = None) -> None:
-        """The record is folded into the world, which stands right behind it; `stored_ms` is the bus's time of it."""
+        """The record is folded into the world, which stands right behind it.
+
+        `stored_ms` is when the bus stored it, where that is known; its log time is taken for it else.
+        """
         if world.log_time_ms != self._at_ms:
             self._move(world.log_time_ms)
-        self._record, self._stored_ms = record, stored_ms
+        self._record, self._stored_ms = record, stored_ms if stored_ms is not None else self._at_ms
         if self._is_counted:
             self._records += 1
             self._events += len(record.events)
+        elif not self._at_ms:
+            self._timeless = (self._timeless[0] + 1, self._timeless[1] + len(record.events))
         if world.cycle.news_position == world.position:
-            self._follow.news(world.position, stored_ms)
+            self._follow.news(world.position, self._stored_ms)
         handlers = self._handlers
         for event in record.events:
             kind = type(event)
@@ -190,9 +196,12 @@ class Meter:
         )
 
     def _move(self, at_ms: int) -> None:
-        """Log time is another one from this record on."""
+        """Log time is another one from this record on. What was written before time began counts with the first."""
+        is_first = not self._at_ms
         self._at_ms = at_ms
         self._is_counted = self._period.holds(at_ms)
+        if is_first and self._is_counted:
+            self._records, self._events = self._timeless
         now_ms = self._period.clip(at_ms)
         if now_ms > self._pyramid.now_ms:
             self._advance(now_ms)

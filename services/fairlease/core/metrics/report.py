@@ -183,5 +183,5 @@ def _operations(figures: Figures) -> Data:
         "fault_to_detection": seconds(operations.detection),
         "fault_to_requeue": seconds(operations.requeue),
         "submit_to_running": seconds(operations.start),
-        "decision": None if operations.decision is None else seconds(operations.decision),
+        "decision": seconds(operations.decision),
     }
