@@ -165,7 +165,7 @@ class Meter:
             self._events += len(record.events)
         elif not self._at_ms:
             self._timeless = (self._timeless[0] + 1, self._timeless[1] + len(record.events))
-        if world.cycle.news_position == world.position:
+        if world.cycle.news_position == world.position and self._stored_ms:  # not before time began
             self._follow.news(world.position, self._stored_ms)
         handlers = self._handlers
         for event in record.events:
