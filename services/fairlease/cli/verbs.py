@@ -17,6 +17,7 @@ from fairlease.cli.parser import (
     array,
     block,
     identity_options,
+    instant,
     job,
     label,
     length,
@@ -26,12 +27,18 @@ from fairlease.cli.parser import (
     output_options,
     pair,
     positive,
+    price,
     ratio,
     simulated,
     whole,
 )
 
 SERVICES: Final = ("admission", "ledger", "ranker", "placement", "preemption", "health", "explainer", "agent")
+STATES: Final = (
+    *("waiting", "dependent", "held", "backoff", "granted", "running", "stopping"),
+    *("succeeded", "failed", "cancelled", "timed-out"),
+)
+COSTS: Final = ("job", "budget", "person", "evaluation", "pool")
 _QUESTIONS: Final = "fairlease.cli.questions"
 _WISHES: Final = "fairlease.cli.wishes"
 _LOGS: Final = "fairlease.cli.logs"
@@ -63,6 +70,7 @@ def build() -> Parser:
     _add_questions(verbs, shared)
     _add_job(verbs, shared)
     _add_host_and_budget(verbs, shared)
+    _add_figures(verbs)
     _add_programs(verbs)
     return root
 
@@ -273,6 +281,37 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     member.add_argument("budget", type=name, metavar="NAME")
     member.add_argument("member", type=account, metavar="ACCOUNT", help="an account, or '*' for everybody")
     member.add_argument("--role", choices=("member", "lead", "none"), default="member", help="(member)")
+
+
+def _add_figures(verbs: "_Verbs[Parser]") -> None:
+    """What a log shows of a period: the figures, who used what, and what it cost."""
+    metrics = _leaf(
+        verbs, "metrics", "fairlease.cli.metrics", [output_options()], about="how the cell did, from its log"
+    )
+    metrics.add_argument("--pool", type=name, metavar="NAME", help="only this pool")
+    acct = _leaf(
+        verbs, "acct", "fairlease.cli.acct", [output_options()], about="what each attempt used and was charged"
+    )
+    acct.add_argument("jobs", nargs="*", type=job, metavar="JOB", help="only these (all)")
+    acct.add_argument("--state", choices=STATES, metavar="STATE", help="only jobs in this state: " + ", ".join(STATES))
+    cost = _leaf(verbs, "cost", "fairlease.cli.cost", [output_options()], about="GPU-hours and money, and per success")
+    cost.add_argument("--by", choices=COSTS, default="budget", help="what a row is (budget)")
+    cost.add_argument("--pool", type=name, metavar="NAME", help="only this pool")
+    cost.add_argument(
+        "--price",
+        type=price,
+        action="append",
+        default=[],
+        metavar="POOL=USD",
+        help="what a GPU-hour of the pool costs; repeatable",
+    )
+    cost.add_argument("--prices", metavar="FILE", help="the same as lines POOL = USD in a TOML file")
+    for leaf in (metrics, acct, cost):
+        leaf.add_argument("--since", type=instant, metavar="WHEN", help="7d before the log's end, or 2026-11-30 (all)")
+        leaf.add_argument("--until", type=instant, metavar="WHEN", help="in the same words (the log's end)")
+        leaf.add_argument("--budget", type=name, metavar="NAME", help="only this budget and all below it")
+        leaf.add_argument("--person", type=name, metavar="NAME", help="only jobs of this account")
+        leaf.add_argument("--log", metavar="FILE", help="a saved log instead of the running cell's")
 
 
 def _add_programs(verbs: "_Verbs[Parser]") -> None:

@@ -46,7 +46,7 @@ from fairlease_schemas import reasons
 from fairlease_schemas.budget import BudgetChanged
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.ids import HostId, JobId, job_of
-from fairlease_schemas.policy import Policy
+from fairlease_schemas.policy import Policy, PolicyChanged
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +111,11 @@ class Meter:
         self._tree = Tree()
         self._policy = Policy()
         self._at_ms = 0
-        self._stored_ms: int | None = None
+        self._is_counted = False
+        self._record: Record | None = None
+        self._stored_ms = 0
         self._records = self._events = 0
+        self._timeless = (0, 0)
         self._handlers: dict[type, _Handler] = {
             cycles.GangGranted: self._granted,
             jobs.AttemptEnded: self._ended,
@@ -136,6 +139,7 @@ class Meter:
             reasons.ReasonBegan: self._reason_began,
             reasons.ReasonEnded: self._reason_ended,
             BudgetChanged: self._tree_changed,
+            PolicyChanged: self._policy_changed,
             hosts.HostRegistered: self._host_changed,
             hosts.HostHeld: self._host_changed,
             hosts.HostHoldCleared: self._host_changed,
@@ -147,29 +151,27 @@ class Meter:
             cycles.CycleClosed: self._closed,
             cycles.CycleAbandoned: self._abandoned,
         }
-        self._by = ""
-        self._basis = 0
 
     def take(self, world: World, record: Record, stored_ms: int | None = None) -> None:
-        """The record is folded into the world, which stands right behind it; `stored_ms` is the bus's time of it."""
-        self._at_ms = world.log_time_ms
-        now_ms = self._period.clip(self._at_ms)
-        if now_ms > self._pyramid.now_ms:
-            self._advance(now_ms)
-        self._by, self._basis, self._stored_ms = record.by, record.basis, stored_ms
+        """The record is folded into the world, which stands right behind it.
+
+        `stored_ms` is when the bus stored it, where that is known; its log time is taken for it else.
+        """
+        if world.log_time_ms != self._at_ms:
+            self._move(world.log_time_ms)
+        self._record, self._stored_ms = record, stored_ms if stored_ms is not None else self._at_ms
         if self._is_counted:
             self._records += 1
             self._events += len(record.events)
-        if world.cycle.news_position == world.position:
-            self._follow.news(world.position, stored_ms)
+        elif not self._at_ms:
+            self._timeless = (self._timeless[0] + 1, self._timeless[1] + len(record.events))
+        if world.cycle.news_position == world.position and self._stored_ms:  # not before time began
+            self._follow.news(world.position, self._stored_ms)
         handlers = self._handlers
         for event in record.events:
-            handler = handlers.get(type(event))
-            if handler is not None:
-                handler(world, event)
-        self._tree = world.tree
-        if world.policy is not None:
-            self._policy = world.policy
+            kind = type(event)
+            if kind in handlers:
+                handlers[kind](world, event)
 
     def report(self, world: World) -> Figures:
         """The figures up to the end of the period, given the world behind its last record."""
@@ -193,9 +195,16 @@ class Meter:
             operations=self._follow.result(),
         )
 
-    @property
-    def _is_counted(self) -> bool:
-        return self._period.holds(self._at_ms)
+    def _move(self, at_ms: int) -> None:
+        """Log time is another one from this record on. What was written before time began counts with the first."""
+        is_first = not self._at_ms
+        self._at_ms = at_ms
+        self._is_counted = self._period.holds(at_ms)
+        if is_first and self._is_counted:
+            self._records, self._events = self._timeless
+        now_ms = self._period.clip(at_ms)
+        if now_ms > self._pyramid.now_ms:
+            self._advance(now_ms)
 
     def _advance(self, now_ms: int) -> None:
         """Time passes: whatever was put off is said of the instant that ends, then buckets that are over end."""
@@ -233,7 +242,7 @@ class Meter:
         self._pyramid.occupy(attempt, tenancy)
         if not attempt.is_stillborn:
             self._hold(tenancy, attempt.gpus)
-        margin_ms = world.policy.stop_margin_ms if world.policy is not None else 0
+        margin_ms = self._policy.stop_margin_ms
         self._promises.used(job.id, self._at_ms, world.closed_ms, margin_ms, is_counted=self._is_counted and is_mine)
         if event.number == 1 and is_mine:
             self._follow.granted(attempt.id, job.submitted_ms, job.admitted.position)
@@ -276,10 +285,10 @@ class Meter:
 
     def _evicted(self, world: World, event: cycles.EvictionOrdered) -> None:
         job = world.jobs.get(job_of(event.attempt))
-        if job is not None and world.policy is not None and self._is_mine(world, job, job.attempts[-1].pool):
+        if job is not None and self._is_mine(world, job, job.attempts[-1].pool):
             claim = world.jobs.get(event.claim)
             is_promised = event.claim in world.promises
-            self._evictions.evicted(event, job, claim, world.policy, self._at_ms, is_promised=is_promised)
+            self._evictions.evicted(event, job, claim, self._policy, self._at_ms, is_promised=is_promised)
 
     def _requeued(self, world: World, event: jobs.JobRequeued) -> None:
         self._job_moved(world, event)
@@ -322,18 +331,24 @@ class Meter:
         self._promises.ended(event.job, event.why, is_counted=self._is_counted and is_mine)
 
     def _reason_began(self, _world: World, event: reasons.ReasonBegan) -> None:
-        if self._by == "placement":
+        if self._is_by("placement"):
             self._demand.reason(event.subject, event.code)
 
     def _reason_ended(self, _world: World, event: reasons.ReasonEnded) -> None:
-        if self._by == "placement":
+        if self._is_by("placement"):
             self._demand.reason(event.subject, None)
+
+    def _is_by(self, service: str) -> bool:
+        return self._record is not None and self._record.by == service
 
     # hosts and the tree -------------------------------------------------------------------------------
     def _tree_changed(self, world: World, _event: BudgetChanged) -> None:
         self._impact.tree_changes(self._tree, self._pyramid.now_ms)
         self._tree = world.tree
         self._shares.mark_stale()
+
+    def _policy_changed(self, _world: World, event: PolicyChanged) -> None:
+        self._policy = event.policy
 
     def _host_changed(self, world: World, event: hosts.HostRegistered | hosts.HostHeld | hosts.HostHoldCleared) -> None:
         host = world.fleet.hosts.get(event.host)
@@ -361,7 +376,7 @@ class Meter:
 
     # cycles ------------------------------------------------------------------------------------------
     def _ranked(self, _world: World, _event: cycles.CycleRanked) -> None:
-        self._follow.ranked(self._basis)
+        self._follow.ranked(self._record.basis if self._record is not None else 0)
 
     def _closed(self, _world: World, _event: cycles.CycleClosed) -> None:
         self._follow.closed(self._at_ms, self._stored_ms)

@@ -1,7 +1,7 @@
 """Operations: how long drains, faults, decisions and starts took (M6).
 
-Decisions take no log time: their records are dated by what they answer. So how long one took is told by the bus's
-timestamps of the records, where the reader has them; a log on disk has none, and then those figures are absent.
+How long a decision took is told by the bus's timestamps of its records, where the reader has them. A log on disk has
+none; by its own time, which moves with the messages that records answer, most decisions take nothing at all.
 A trigger is the first news since the last rank; a cycle that began only because its period was over had none.
 """
 
@@ -11,8 +11,8 @@ from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.quantile import Spread, spread
 from fairlease_schemas.ids import AttemptId, HostId, JobId
 
-News = tuple[int, int | None]
-"""The position of a record, and the bus's timestamp of it where it is known."""
+News = tuple[int, int]
+"""The position of a record, and when it was stored."""
 
 
 class Drains(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Drains(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operations(msgspec.Struct, frozen=True, kw_only=True):
-    """Lengths in milliseconds. `decision` is absent where no timestamps of the bus were known.
+    """Lengths in milliseconds. `decision`: the record that asked for a cycle to the record that closed it.
 
     `start`: submission to running of jobs granted by the first rank that saw them. `detection`: last renewal of a
     lease to the record that it is lost; `requeue`: that record to the job's being in line again.
@@ -36,7 +36,7 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     detection: Spread
     requeue: Spread
     start: Spread
-    decision: Spread | None
+    decision: Spread
 
 
 class Follow:
@@ -55,7 +55,6 @@ class Follow:
         self._starting: dict[AttemptId, int] = {}
         self._start: list[int] = []
         self._decision: list[int] = []
-        self._has_bus = False
         self._first_news: News | None = None
         self._last_news: News | None = None
         self._trigger: News | None = None
@@ -90,7 +89,7 @@ class Follow:
             self._requeue.append(at_ms - lost_ms)
 
     # cycles ------------------------------------------------------------------------------------------
-    def news(self, position: int, stored_ms: int | None) -> None:
+    def news(self, position: int, stored_ms: int) -> None:
         """The record asks for a new cycle."""
         self._last_news = (position, stored_ms)
         if self._first_news is None:
@@ -103,13 +102,10 @@ class Follow:
         self._trigger = first if first is not None and first[0] <= basis else None
         self._first_news = last if last is not None and last[0] > basis else None
 
-    def closed(self, at_ms: int, stored_ms: int | None) -> None:
+    def closed(self, at_ms: int, stored_ms: int) -> None:
         """The cycle is over."""
-        if stored_ms is not None:
-            self._has_bus = True
-            told_ms = self._trigger[1] if self._trigger is not None else None
-            if told_ms is not None and self._period.holds(at_ms):
-                self._decision.append(stored_ms - told_ms)
+        if self._trigger is not None and self._period.holds(at_ms):
+            self._decision.append(stored_ms - self._trigger[1])
         self._trigger = None
 
     def abandoned(self) -> None:
@@ -143,5 +139,5 @@ class Follow:
             detection=spread(self._detection),
             requeue=spread(self._requeue),
             start=spread(self._start),
-            decision=spread(self._decision) if self._has_bus else None,
+            decision=spread(self._decision),
         )
