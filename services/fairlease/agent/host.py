@@ -20,6 +20,7 @@ import msgspec
 from fairlease.agent import layout, process, resume, stores
 from fairlease.agent.contracts import Command, ContractRefused, environment
 from fairlease.agent.devices import Devices
+from fairlease.agent.identity import IdentityRefused, User, Users, let_in
 from fairlease.agent.lease import Lease
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.record import Facts, Gone
@@ -35,7 +36,7 @@ from fairlease_schemas.reports import HostUp, RunGone, RunReady, RunStarted
 log = logging.getLogger("fairlease.agent")
 
 Fetch = Callable[[str], Awaitable[Command]]
-Refused = ContractRefused | stores.StoreRefused | resume.ResumeRefused
+Refused = ContractRefused | stores.StoreRefused | resume.ResumeRefused | IdentityRefused
 
 KEPT_RUNS: Final = 500
 """Ended runs whose logs can still be read, per host."""
@@ -67,8 +68,12 @@ class Host:
         log_bytes: int = LOG_BYTES,
         kept: int = KEPT_RUNS,
         address: Callable[[], str] = lambda: LOOPBACK,
+        users: Users | None = None,
     ) -> None:
-        """`address` says where other hosts reach this one; it may take its time, and is asked in another thread."""
+        """`address` says where other hosts reach this one; it may take its time, and is asked in another thread.
+
+        With `users` every run is the user's to whom they map its account, else it is ours.
+        """
         self.id: HostId = devices.host
         self.outbox = outbox
         self._devices = devices
@@ -79,6 +84,8 @@ class Host:
         self._runs = Runs(home, self._changed, log_bytes)
         self._ports = Ports(home)
         self._ask_address = address
+        self._map = users
+        self._users: dict[AttemptId, User] = {}
         self._address = LOOPBACK
         self._checkpoints = Checkpoints(outbox, self._runs.live)
         self._boot = process.boot_id()
@@ -102,6 +109,8 @@ class Host:
         up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
         self.outbox.put("host-up", canonical(up), lambda: None)
         self._runs.open()
+        if self._map is not None:
+            let_in(self._home.parent, self._home, self._home / "runs")
         self._is_open = True
         for run, kind in self._unheard():
             self._say(run, kind)
@@ -179,6 +188,7 @@ class Host:
         for attempt in self._commands.keys() - named:
             del self._commands[attempt]
             self._places.pop(attempt, None)
+            self._users.pop(attempt, None)
             self._said.discard((attempt, "run-ready"))
         self._ports.forget_but({attempt for attempt in named if self._runs.get(attempt) is None})
         self._prune(named)
@@ -235,7 +245,9 @@ class Host:
         try:
             if len(wanted.hosts) == 1:
                 at = Rendezvous(address=LOOPBACK, port=self._ports.keep(name, is_noted=False))
-            env = environment(wanted, command.env, self._devices, dict(os.environ), at)
+            user = self._users.get(name)
+            assert user is not None or self._map is None, "it would run as the agent"
+            env = environment(wanted, command.env, self._devices, dict(os.environ), at, user)
             env |= self._places.get(name, {})
             self._runs.start(
                 self._facts(wanted),
@@ -243,6 +255,7 @@ class Host:
                 env,
                 signal_name=command.checkpoint.signal,
                 at_gate=lambda: self._ports.let_go(name),
+                user=user,
             )
         except OSError as error:
             self._try_again(name, error)
@@ -282,14 +295,14 @@ class Host:
         )
 
     async def _learn(self, wanted: RunOrder) -> None:
-        """Fetches what a run executes and finds its place for checkpoints, or why it cannot start."""
+        """Fetches what a run executes, finds whose it is and its place for checkpoints, or why it cannot start."""
         try:
             command = await self._fetch(wanted.digest)
             self._places[wanted.attempt] = await self._placed(wanted, command)
             if wanted.rank == 0 and not wanted.is_go:
                 self._address = await stores.aside(self._ask_address)
             self._commands[wanted.attempt] = command
-        except (ContractRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
+        except (ContractRefused, stores.StoreRefused, resume.ResumeRefused, IdentityRefused) as refused:
             self._commands[wanted.attempt] = refused
         self._fetching.pop(wanted.attempt, None)
         self._agree()
@@ -304,8 +317,12 @@ class Host:
             await asyncio.sleep(_RETRY_S)
 
     def _looked_up(self, wanted: RunOrder, command: Command) -> dict[str, str]:
-        inventory = self._devices.inventory()
-        told = stores.environment(command.checkpoint.uri, wanted.job, self._stores, can_make=inventory.is_simulated)
+        inventory, owner = self._devices.inventory(), None
+        if self._map is not None:
+            owner = self._users[wanted.attempt] = self._map.user_of(wanted.account)
+        told = stores.environment(
+            command.checkpoint.uri, wanted.job, self._stores, can_make=inventory.is_simulated, owner=owner
+        )
         place, number = told.get("FAIRLEASE_CHECKPOINT_DIR"), wanted.attempt.rpartition("-a")[2]
         manifest = resume.newest(Path(place)) if place and command.resumable and number.isdigit() else None
         if manifest is not None:

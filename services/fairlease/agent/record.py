@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlease.agent import cgroup, layout
+from fairlease.agent.identity import User
 from fairlease.agent.process import Process
 from fairlease_schemas.ids import AttemptId, GpuUuid, HostId, JobId
 from fairlease_schemas.job import End, Mismatch
@@ -86,12 +87,19 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, root: Path, facts: Facts, gone: Gone | None = None, *, ready: Callable[[Path], None] | None = None
+        cls,
+        root: Path,
+        facts: Facts,
+        gone: Gone | None = None,
+        *,
+        ready: Callable[[Path], None] | None = None,
+        owner: User | None = None,
     ) -> "RunDirectory":
         """A new attempt, or with `gone` one that is over before it began; on disk when this returns.
 
-        `ready` is called with the directory just before it gets its name. OSError when it is there
-        already, or the disk refuses.
+        `ready` is called with the directory just before it gets its name. With `owner` his processes can work in
+        it: where they work and speak is his, their notice he can read, and the rest is ours alone. OSError when it is
+        there already, or the disk refuses.
         """
         making = root / f"{_MAKING}{facts.attempt}"
         shutil.rmtree(making, ignore_errors=True)
@@ -99,6 +107,8 @@ class RunDirectory:
         (making / layout.SAID).mkdir(mode=0o700)
         for name in (*_RESERVED, layout.RESERVED):
             (making / name).write_bytes(b" " * _RESERVED_BYTES)
+        if owner is not None:
+            _give(making, owner)
         if gone is not None:
             layout.write_whole(str(making / layout.GONE), msgspec.json.encode(gone), is_durable=True)
         layout.write_whole(str(making / layout.RUN), msgspec.json.encode(facts), is_durable=True)
@@ -217,6 +227,18 @@ class RunDirectory:
             return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
         except FileNotFoundError:
             return None
+
+
+def _give(making: Path, owner: User) -> None:
+    """Hands over what a user needs of his run's directory. Nobody but root can have put anything there yet."""
+    for name in (layout.WORK, layout.SAID):
+        os.chown(making / name, owner.uid, owner.gid)
+    for name in (_RESERVED[0], layout.RESERVED):  # what becomes the notice
+        os.chown(making / name, 0, owner.gid)
+        (making / name).chmod(0o640)
+    (making / _RESERVED[1]).chmod(0o600)
+    os.chown(making, 0, owner.gid)
+    making.chmod(0o710)
 
 
 def clear(path: Path) -> None:

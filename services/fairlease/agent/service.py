@@ -26,6 +26,7 @@ from nats.aio.msg import Msg
 from fairlease.agent import contracts, lease, telemetry
 from fairlease.agent.devices import Devices
 from fairlease.agent.host import Host
+from fairlease.agent.identity import Users
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.questions import LogAnswer, Progress, answer, progress
 from fairlease.agent.rendezvous import LOOPBACK
@@ -117,11 +118,12 @@ async def serve(
     log_bytes: int = LOG_BYTES,
     stop: asyncio.Event | None = None,
     address: Callable[[], str] = lambda: LOOPBACK,
+    users: Users | None = None,
 ) -> None:
     """Serves these hosts until SIGTERM or SIGINT, or until `stop` is set; jobs run on.
 
-    `address` says where other hosts reach these. Raises BusAway when no address of a bus is known. A bus that is
-    away is waited for.
+    `address` says where other hosts reach these, `users` whose their runs are. Raises BusAway when no address of a bus
+    is known. A bus that is away is waited for.
     """
     settings.bus_url()
     stop = stop or _stopped_by_signal()
@@ -144,6 +146,7 @@ async def serve(
                     Outbox(partial(link.report, devices.host)),
                     log_bytes=log_bytes,
                     address=address,
+                    users=users,
                 )
                 host.open()
                 served.append(host)

@@ -42,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent says of its hosts, for contracts to ask for (1.3)."""
     host_address: str = ""
     """Where other hosts reach the agent's (1.15); empty when nobody said."""
+    users: str = ""
+    """The file that maps accounts to users of the agent's host (1.16); empty when nobody said."""
 
     @property
     def subjects(self) -> Subjects:
@@ -66,10 +68,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
     """The settings of this process from FAIRLEASE_URL, _HOME, _CELL and _REPLICA.
 
-    An agent's also from _POOL, _LABELS and _HOST_ADDRESS. FAIRLEASE_HOME (default `~/.fairlease`) is the one state
-    directory. Raises ConfigWrong for a cell,
-    replica or pool that is no name (`a-z 0-9 -`), for labels that are not `key=value,key=value`, and for an
-    address that is none.
+    An agent's also from _POOL, _LABELS, _HOST_ADDRESS and _USERS. FAIRLEASE_HOME (default `~/.fairlease`) is the one
+    state directory. Raises ConfigWrong for a cell, replica or pool that is no name (`a-z 0-9 -`), for labels that are
+    not `key=value,key=value`, and for an address that is none.
     """
     seen = os.environ if env is None else env
     home = Path(seen.get("FAIRLEASE_HOME", "") or "~/.fairlease").expanduser().absolute()
@@ -82,6 +83,7 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         pool=seen.get("FAIRLEASE_POOL", ""),
         labels=labels_in(seen.get("FAIRLEASE_LABELS", "")),
         host_address=seen.get("FAIRLEASE_HOST_ADDRESS", "").strip(),
+        users=seen.get("FAIRLEASE_USERS", ""),
     )
     if settings.host_address and not is_address(settings.host_address):
         raise ConfigWrong(
