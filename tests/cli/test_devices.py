@@ -97,18 +97,30 @@ def test_a_driver_that_is_broken_does_not_keep_the_cell_from_starting(
 @pytest.mark.parametrize(
     ("simulate", "words"),
     [
-        ("", ["serve", "agent", "--pool=p", "--block=a/b", "--host=gpu-7", "--address=fd00::7", "--label=zone=a"]),
+        (
+            "",
+            [
+                "serve",
+                "agent",
+                "--pool=p",
+                "--block=a/b",
+                "--host=gpu-7",
+                "--address=fd00::7",
+                "--users=/u",
+                "--label=zone=a",
+            ],
+        ),
         (
             "2x8",
             [
                 *("serve", "agent", "--simulate-gpus", "2x8", "--first-host", "1"),
-                *("--pool=p", "--block=a/b", "--address=fd00::7", "--label=zone=a"),
+                *("--pool=p", "--block=a/b", "--address=fd00::7", "--users=/u", "--label=zone=a"),
             ],
         ),
     ],
 )
 def test_the_agent_is_told_what_up_was_told(simulate: str, words: list[str]) -> None:
-    site = Site(host="gpu-7", pool="p", block="a/b", labels={"zone": "a"}, address="fd00::7")
+    site = Site(host="gpu-7", pool="p", block="a/b", labels={"zone": "a"}, address="fd00::7", users="/u")
     parts = up._parts(argparse.Namespace(replicas=1), Wanted(simulate=simulate), Served(1, "", site))
     assert list(parts[-1].arguments) == words
 

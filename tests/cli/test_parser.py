@@ -67,10 +67,12 @@ def parse(*words: str) -> argparse.Namespace:
         ),
         pytest.param("up", {"simulate_gpus": None, "account": [], "label": [], "pool": None}, id="up with nothing"),
         pytest.param(
-            "serve agent --pool h100 --block row-a/rack-7 --label zone=a --label net=ib --host gpu-7 --address gpu-7",
+            "serve agent --pool h100 --block row-a/rack-7 --label zone=a --label net=ib --host gpu-7 "
+            "--address gpu-7 --users /etc/u",
             {
                 "pool": "h100",
                 "address": "gpu-7",
+                "users": "/etc/u",
                 "block": "row-a/rack-7",
                 "label": [("zone", "a"), ("net", "ib")],
                 "host": "gpu-7",

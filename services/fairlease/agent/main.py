@@ -34,8 +34,8 @@ def main(cluster: str = "", *, first_host: int = 1, site: Site | None = None) ->
         site = told(site or Site(), settings)
         address = site.address or (LOOPBACK if cluster else "")  # simulated hosts are all on this machine
         with _opened(settings, cluster, first_host, site) as hosts:
-            users = open_users(site.users, settings.state_dir)
-            asyncio.run(serve(settings, hosts, address=lambda: own_address(address, settings.bus_url()), users=users))
+            users, url = open_users(site.users, settings.state_dir), settings.bus_url()
+            asyncio.run(serve(settings, hosts, address=lambda: own_address(address, url), users=users))
     except ShellError as error:
         log.error("%s", error)  # noqa: TRY400 - its text is for people; the trace would hide it
         return error.exit_code
