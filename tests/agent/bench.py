@@ -18,6 +18,7 @@ from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import SimulatedDevices
 from fairlease.agent.git import Git
 from fairlease.agent.host import Host
+from fairlease.agent.identity import Users
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.process import Process, is_alive
 from fairlease.agent.record import RunDirectory
@@ -75,7 +76,7 @@ def contract(
 class Bench:
     """Host 1 of a cluster with eight GPUs; `home` is its state, `reports` what the bus acknowledged."""
 
-    def __init__(self, state: Path, *, log_bytes: int = 1 << 20, kept: int = 500) -> None:
+    def __init__(self, state: Path, *, log_bytes: int = 1 << 20, kept: int = 500, users: Users | None = None) -> None:
         self.devices = SimulatedDevices(1, 8)
         self.home = state / "agent" / self.devices.host
         self.reports: list[HostUp | RunReady | RunStarted | RunGone | CheckpointDone] = []
@@ -89,7 +90,7 @@ class Bench:
         self.has_lease = True
         self.lease_ms = 60_000
         self.patience_s = 10.0
-        self._options = {"log_bytes": log_bytes, "kept": kept}
+        self._options: dict[str, Any] = {"log_bytes": log_bytes, "kept": kept, "users": users}
         self._position = 0
         self._sender: asyncio.Task[None] | None = None
         self.host: Host = self._made()

@@ -281,6 +281,7 @@ def test_a_host_without_a_way_to_the_bus_is_known_by(name: str, address: str, mo
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     assert own_address("", "nats://bus.nowhere.invalid:4222") == address
+    assert own_address("", "nats://bus:none") == address
 
 
 def test_an_address_in_the_settings_that_is_none_is_refused(tmp_path: Path) -> None:

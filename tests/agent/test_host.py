@@ -140,7 +140,7 @@ async def test_reports_wait_for_the_bus_in_order_and_survive_the_agent(bench: Be
     bench.is_bus_there = False
     parts = [bench.part(name, gpus=(k,)) for k, name in enumerate("abc")]
     for k, part in enumerate(parts):
-        bench.host._learned[part.attempt] = Ready(read(bench.bodies[part.digest], part.digest), {}, None)
+        bench.host._learned[part.attempt] = Ready(read(bench.bodies[part.digest], part.digest), {}, None, None)
         bench.order(*parts[: k + 1])
         await until(bench.directory(part).gone, "it ends, unheard")
     assert len(bench.reports) == 1

@@ -67,8 +67,16 @@ def parse(*words: str) -> argparse.Namespace:
         ),
         pytest.param("up", {"simulate_gpus": None, "account": [], "label": [], "pool": None}, id="up with nothing"),
         pytest.param(
-            "serve agent --pool h100 --block row-a/rack-7 --label zone=a --label net=ib --host gpu-7",
-            {"pool": "h100", "block": "row-a/rack-7", "label": [("zone", "a"), ("net", "ib")], "host": "gpu-7"},
+            "serve agent --pool h100 --block row-a/rack-7 --label zone=a --label net=ib --host gpu-7 "
+            "--address gpu-7 --users /etc/u",
+            {
+                "pool": "h100",
+                "address": "gpu-7",
+                "users": "/etc/u",
+                "block": "row-a/rack-7",
+                "label": [("zone", "a"), ("net", "ib")],
+                "host": "gpu-7",
+            },
             id="what is said of an agent's hosts",
         ),
         pytest.param(
@@ -141,6 +149,7 @@ def test_words_become_arguments(words: str, seen: dict[str, object]) -> None:
         pytest.param("up --simulate-gpus 0x8", "too small", id="a grid without hosts"),
         pytest.param("up --simulate-gpus 4x17", "hosts of 16 GPUs", id="a host larger than an agent simulates"),
         pytest.param("serve agent --simulate-gpus 5000x8", "at most 4096 hosts", id="too many simulated hosts"),
+        pytest.param("up --address 10.0.0.7:80", "is not an address", id="an address with a port"),
         pytest.param("up --block a//b", "is no topology block", id="a block with a part that is missing"),
         pytest.param("up --label Zone=a", "is not a label", id="a label that no contract could ask for"),
         pytest.param("trace play t --speed 0", "above 0", id="standing still"),

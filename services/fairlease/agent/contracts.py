@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from fairlease.agent.devices import Devices
+from fairlease.agent.identity import User
 from fairlease.runtime.errors import BusAway
 from fairlease_schemas.ids import GpuUuid
 from fairlease_schemas.job import Rendezvous
@@ -143,17 +144,20 @@ def environment(
     devices: Devices,
     agent: dict[str, str],
     at: Rendezvous | None = None,
+    user: User | None = None,
 ) -> dict[str, str]:
     """What a job finds in its environment: the agent's four, over them the contract's, over them the grant's.
 
     The grant's cannot be replaced by a contract: a job that could name other GPUs would use them. What launchers
     look for under names of their own (MASTER_ADDR …) can be, because a job may know better how its ranks meet `at`.
+    A run that is a user's has his home, and not the agent's directory for what is temporary.
     """
     gpus: Iterable[GpuUuid] = order.gpus
     place = {ARRAY_INDEX: str(order.array_index)} if order.array_index >= 0 else {}
     meeting = {"MASTER_ADDR": at.address, "MASTER_PORT": str(at.port)} if at is not None else {}
     return {
-        **{name: agent[name] for name in INHERITED if name in agent},
+        **{name: agent[name] for name in INHERITED if name in agent and (user is None or name != "TMPDIR")},
+        **({"HOME": user.home, "USER": user.name, "LOGNAME": user.name} if user is not None else {}),
         "NNODES": str(len(order.hosts)),
         "NODE_RANK": str(order.rank),
         **meeting,

@@ -20,6 +20,7 @@ import msgspec
 from fairlease.agent import layout, process, resume, stores
 from fairlease.agent.contracts import Code, Command, ContractRefused, environment
 from fairlease.agent.devices import Devices
+from fairlease.agent.identity import IdentityRefused, User, Users, let_in
 from fairlease.agent.lease import Lease
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.record import Facts, Gone, clear
@@ -36,7 +37,7 @@ from fairlease_schemas.reports import HostUp, RunGone, RunReady, RunStarted
 log = logging.getLogger("fairlease.agent")
 
 Fetch = Callable[[str], Awaitable[Command]]
-Refused = ContractRefused | stores.StoreRefused | resume.ResumeRefused | SourceRefused
+Refused = ContractRefused | stores.StoreRefused | resume.ResumeRefused | IdentityRefused | SourceRefused
 
 KEPT_RUNS: Final = 500
 """Ended runs whose logs can still be read, per host."""
@@ -56,11 +57,12 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class Ready(NamedTuple):
-    """All that a run needs to start: what it executes, what it is told of its place for checkpoints, its code."""
+    """All that a run needs to start: what it executes, what it is told of its checkpoints, its code, its user."""
 
     command: Command
     place: dict[str, str]
     code: Path | None
+    user: User | None
 
 
 class Host:
@@ -77,8 +79,12 @@ class Host:
         log_bytes: int = LOG_BYTES,
         kept: int = KEPT_RUNS,
         address: Callable[[], str] = lambda: LOOPBACK,
+        users: Users | None = None,
     ) -> None:
-        """`address` says where other hosts reach this one; it may take its time, and is asked in another thread."""
+        """`address` says where other hosts reach this one; it may take its time, and is asked in another thread.
+
+        With `users` every run is the user's to whom they map its account, else it is ours.
+        """
         self.id: HostId = devices.host
         self.outbox = outbox
         self._devices = devices
@@ -90,6 +96,7 @@ class Host:
         self._runs = Runs(home, self._changed, log_bytes)
         self._ports = Ports(home)
         self._ask_address = address
+        self._map = users
         self._address = LOOPBACK
         self._checkpoints = Checkpoints(outbox, self._runs.live)
         self._boot = process.boot_id()
@@ -113,6 +120,8 @@ class Host:
         up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
         self.outbox.put("host-up", canonical(up), lambda: None)
         self._runs.open()
+        if self._map is not None:
+            let_in(self._home.parent, self._home, self._home / "runs")
         self._is_open = True
         for run, kind in self._unheard():
             self._say(run, kind)
@@ -245,7 +254,7 @@ class Host:
         try:
             if len(wanted.hosts) == 1:
                 at = Rendezvous(address=LOOPBACK, port=self._ports.keep(name, is_noted=False))
-            env = environment(wanted, command.env, self._devices, dict(os.environ), at) | ready.place
+            env = environment(wanted, command.env, self._devices, dict(os.environ), at, ready.user) | ready.place
             self._runs.start(
                 self._facts(wanted),
                 command.command,
@@ -253,6 +262,7 @@ class Host:
                 signal_name=command.checkpoint.signal,
                 code=ready.code,
                 at_gate=lambda: self._ports.let_go(name),
+                user=ready.user,
             )
         except OSError as error:
             self._unlearn(name)
@@ -294,15 +304,16 @@ class Host:
         )
 
     async def _learn(self, wanted: RunOrder) -> None:
-        """Fetches what a run executes, its place for checkpoints and its code, or learns why it cannot start."""
+        """Learns what a run executes, whose it is, its place for checkpoints and its code; or why it cannot start."""
         try:
             command = await self._fetch(wanted.digest)
-            place = await self._placed(wanted, command)
+            user = await self._user_of(wanted)
+            place = await self._placed(wanted, command, user)
             code = await self._brought(wanted, command.source) if command.source is not None else None
             if wanted.rank == 0 and not wanted.is_go:
                 self._address = await stores.aside(self._ask_address)
-            self._learned[wanted.attempt] = Ready(command, place, code)
-        except (ContractRefused, stores.StoreRefused, resume.ResumeRefused, SourceRefused) as refused:
+            self._learned[wanted.attempt] = Ready(command, place, code, user)
+        except (ContractRefused, IdentityRefused, SourceRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
             self._learned[wanted.attempt] = refused
         self._fetching.pop(wanted.attempt, None)
         self._agree()
@@ -322,18 +333,25 @@ class Host:
                 log.warning("%s: the disk refuses its code, trying again: %s", wanted.attempt, error)
             await asyncio.sleep(_RETRY_S)
 
-    async def _placed(self, wanted: RunOrder, command: Command) -> dict[str, str]:
+    async def _user_of(self, wanted: RunOrder) -> User | None:
+        """Whose processes these are, by the map; None where there is none, and they are the agent's own user's."""
+        users = self._map
+        return await stores.aside(lambda: users.user_of(wanted.account)) if users is not None else None
+
+    async def _placed(self, wanted: RunOrder, command: Command, user: User | None) -> dict[str, str]:
         """What a run is told of its checkpoints' place; tries again while the store does not answer."""
         while True:
             try:
-                return await stores.aside(lambda: self._looked_up(wanted, command))
+                return await stores.aside(lambda: self._looked_up(wanted, command, user))
             except OSError as error:
                 log.warning("%s: its store refuses, trying again: %s", wanted.attempt, error)
             await asyncio.sleep(_RETRY_S)
 
-    def _looked_up(self, wanted: RunOrder, command: Command) -> dict[str, str]:
+    def _looked_up(self, wanted: RunOrder, command: Command, user: User | None) -> dict[str, str]:
         inventory = self._devices.inventory()
-        told = stores.environment(command.checkpoint.uri, wanted.job, self._stores, can_make=inventory.is_simulated)
+        told = stores.environment(
+            command.checkpoint.uri, wanted.job, self._stores, can_make=inventory.is_simulated, owner=user
+        )
         place, number = told.get("FAIRLEASE_CHECKPOINT_DIR"), wanted.attempt.rpartition("-a")[2]
         manifest = resume.newest(Path(place)) if place and command.resumable and number.isdigit() else None
         if manifest is not None:

@@ -42,6 +42,7 @@ from fairlease.agent import cgroup, kin, layout
 from fairlease.agent.output import Log
 
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _CHUNK_BYTES = 64 * 1024
 _KILL_AGAIN_MS = 50
 _FULL_DISK_S = 1.0
@@ -67,7 +68,10 @@ def keep(run_directory: str) -> None:
     os.dup2(null, 0)  # the order lived in memory alone, and now no longer
     group = cgroup.make(order["cgroup"], os.path.basename(os.getcwd()))
     fence = Fence()
-    keeper = Keeper(order["command"], order["env"], order["log_bytes"], order["signal"], group=group, fence=fence)
+    user = order["user"]
+    keeper = Keeper(
+        order["command"], order["env"], order["log_bytes"], order["signal"], group=group, fence=fence, user=user
+    )
     layout.tell(layout.CLAIM, layout.identity(os.getpid()))
     if layout.read_stop() is not None:
         end: dict[str, object] = {"end": "cancelled", "exit_code": None, "detail": "never started"}
@@ -130,6 +134,29 @@ def become_subreaper() -> None:
         return
 
 
+def become(name: str, uid: int, gid: int) -> None:
+    """This process is that user's from now on, with his groups, and for good; NotAllowed when it cannot be so.
+
+    No program gives it more than it has (no_new_privs): not one that runs as its owner, nor as root.
+    """
+    try:
+        import ctypes  # noqa: PLC0415 - what stays who it is need not load it; afterwards it may not be readable
+
+        unused = ctypes.c_ulong(0)
+        os.initgroups(name, gid)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+        refused = ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), unused, unused, unused)
+    except (OSError, ImportError, AttributeError) as error:
+        raise NotAllowed(f"cannot become user {name}: {error}") from error
+    if refused or os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
+        raise NotAllowed(f"cannot become user {name}, and nobody else may run it")
+
+
+class NotAllowed(Exception):
+    """The command cannot run as the user it belongs to, and so not at all."""
+
+
 class Fence:
     """The end of the lease of this run's host, and how the run is to be stopped at it: by run.json."""
 
@@ -158,9 +185,18 @@ class Keeper:
     """One job from its claim to its end. To be made before the claim: it takes the signals."""
 
     def __init__(
-        self, command: list[str], env: dict[str, str], log_bytes: int, signal_name: str, *, group: str, fence: Fence
+        self,
+        command: list[str],
+        env: dict[str, str],
+        log_bytes: int,
+        signal_name: str,
+        *,
+        group: str,
+        fence: Fence,
+        user: tuple[str, int, int] | None = None,
     ) -> None:
         self._command = command
+        self._user = user
         self._env = env
         self._log = Log(log_bytes)
         self._signal = 0 if signal_name == "none" else signal.Signals[f"SIG{signal_name}"]
@@ -252,9 +288,15 @@ class Keeper:
                 os.dup2(printer, standard)
             os.umask(0o022)
             os.chdir(layout.WORK)
+            if self._user is not None:
+                os.fchown(printer, self._user[1], self._user[2])  # some reopen /dev/stdout, by their own rights
+                os.get_exec_path(self._env)  # loads what the search below needs, which the user may not read
+                become(*self._user)
             os.execvpe(self._command[0], self._command, self._env)  # noqa: S606 - the contract's command, by intent
         except OSError as error:
             os.write(teller, f"cannot run {self._command[0]!r}: {error.strerror}".encode(errors="replace")[:2048])
+        except NotAllowed as error:
+            os.write(teller, str(error).encode(errors="replace")[:2048])
         except BaseException as error:  # noqa: BLE001 - the child must not return into the keeper's own code
             os.write(teller, f"cannot run: {error}".encode(errors="replace")[:2048])
         os._exit(127)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from fairlease.agent.devices import Devices, Site, measure, simulated
+from fairlease.agent.identity import open_users
 from fairlease.agent.nvml import open_gpus
 from fairlease.agent.rendezvous import LOOPBACK, own_address
 from fairlease.agent.service import serve
@@ -33,7 +34,8 @@ def main(cluster: str = "", *, first_host: int = 1, site: Site | None = None) ->
         site = told(site or Site(), settings)
         address = site.address or (LOOPBACK if cluster else "")  # simulated hosts are all on this machine
         with _opened(settings, cluster, first_host, site) as hosts:
-            asyncio.run(serve(settings, hosts, address=lambda: own_address(address, settings.bus_url())))
+            users, url = open_users(site.users, settings.state_dir), settings.bus_url()
+            asyncio.run(serve(settings, hosts, address=lambda: own_address(address, url), users=users))
     except ShellError as error:
         log.error("%s", error)  # noqa: TRY400 - its text is for people; the trace would hide it
         return error.exit_code
@@ -47,6 +49,7 @@ def told(site: Site, settings: Settings) -> Site:
         pool=site.pool or settings.pool,
         labels={**dict(settings.labels), **site.labels},
         address=site.address or settings.host_address,
+        users=site.users or settings.users,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlease.agent import cgroup, layout
+from fairlease.agent.identity import User
 from fairlease.agent.process import Process
 from fairlease_schemas.ids import AccountId, AttemptId, GpuUuid, HostId, JobId
 from fairlease_schemas.job import End, Mismatch
@@ -94,11 +95,14 @@ class RunDirectory:
         *,
         ready: Callable[[Path], None] | None = None,
         code: Path | None = None,
+        owner: User | None = None,
     ) -> "RunDirectory":
         """A new attempt, or with `gone` one that is over before it began; on disk when this returns.
 
         `ready` is called with the directory just before it gets its name. `code` becomes its working directory,
-        which is empty without it. OSError when it is there already, or the disk refuses; `code` may be lost then.
+        which is empty without it. With `owner` his processes can work in it: where they work and speak is his, their
+        notice he can read, and the rest is ours alone. OSError when it is there already, or the disk refuses; `code`
+        may be lost then.
         """
         making = root / f"{_MAKING}{facts.attempt}"
         shutil.rmtree(making, ignore_errors=True)
@@ -110,6 +114,8 @@ class RunDirectory:
         (making / layout.SAID).mkdir(mode=0o700)
         for name in (*_RESERVED, layout.RESERVED):
             (making / name).write_bytes(b" " * _RESERVED_BYTES)
+        if owner is not None:
+            _give(making, owner)
         if gone is not None:
             layout.write_whole(str(making / layout.GONE), msgspec.json.encode(gone), is_durable=True)
         layout.write_whole(str(making / layout.RUN), msgspec.json.encode(facts), is_durable=True)
@@ -228,6 +234,21 @@ class RunDirectory:
             return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
         except FileNotFoundError:
             return None
+
+
+def _give(making: Path, owner: User) -> None:
+    """Hands over what a user needs of his run's directory. Nobody but root can have put anything there yet."""
+    for name in (layout.WORK, layout.SAID):
+        os.chown(making / name, owner.uid, owner.gid)
+        for place, directories, files in os.walk(making / name):  # it enters no link
+            for entry in (*directories, *files):
+                os.chown(Path(place, entry), owner.uid, owner.gid, follow_symlinks=False)
+    for name in (_RESERVED[0], layout.RESERVED):  # what becomes the notice
+        os.chown(making / name, 0, owner.gid)
+        (making / name).chmod(0o640)
+    (making / _RESERVED[1]).chmod(0o600)
+    os.chown(making, 0, owner.gid)
+    making.chmod(0o710)
 
 
 def clear(path: Path) -> None:

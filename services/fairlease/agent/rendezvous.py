@@ -45,7 +45,7 @@ def own_address(told: str, bus_url: str) -> str:
         with socket.socket(family, kind) as probe:
             probe.connect(where)  # nothing is sent: the kernel only chooses the way
             found = str(probe.getsockname()[0])
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter for what is no address of a bus at all
         log.warning("no route to the bus says this host's address, its name must do: %s", error)
         found = ""
     name = socket.gethostname()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlease.agent import cgroup, layout, process
+from fairlease.agent.identity import User
 from fairlease.agent.process import Process
 from fairlease.agent.record import Facts, Gone, RunDirectory, clear
 from fairlease_schemas.ids import AttemptId
@@ -115,12 +116,13 @@ class Runs:
         signal_name: str = "TERM",
         at_gate: Callable[[], None] = lambda: None,
         code: Path | None = None,
+        user: User | None = None,
     ) -> None:
         """Starts an attempt that was never started; `signal_name` is the one its contract declares.
 
-        `code` is the directory that it works in and has to itself, instead of an empty one. `at_gate` is called in
-        the last moment before the command may begin. OSError when the disk refuses its record: nothing began, and
-        the code must be brought again.
+        As this user, or as the one we are. `code` is the directory that it works in and has to itself, instead of an
+        empty one. `at_gate` is called in the last moment before the command may begin. OSError when the disk refuses
+        its record: nothing began, and the code must be brought again.
         """
         assert facts.attempt not in self._runs
         final = RunDirectory(self._root / facts.attempt)
@@ -131,12 +133,14 @@ class Runs:
         def ready(making: Path) -> None:
             nonlocal shim
             try:
-                shim = self._spawn(final.path, command, env, signal_name=signal_name, errors_in=making, gate=gate)
+                shim = self._spawn(
+                    final.path, command, env, signal_name=signal_name, user=user, errors_in=making, gate=gate
+                )
             except OSError as error:
                 log.warning("%s: no shim for it: %s", facts.attempt, error)
 
         try:
-            run = Run(RunDirectory.create(self._root, facts, ready=ready, code=code))
+            run = Run(RunDirectory.create(self._root, facts, ready=ready, code=code, owner=user))
         except OSError:
             if shim:
                 os.kill(shim, signal.SIGKILL)  # it waits at the gate, and nothing began
@@ -185,6 +189,7 @@ class Runs:
         env: dict[str, str],
         *,
         signal_name: str = "TERM",
+        user: User | None = None,
         errors_in: Path | None = None,
         gate: int | None = None,
     ) -> int:
@@ -197,11 +202,12 @@ class Runs:
                 "log_bytes": self._log_bytes,
                 "signal": signal_name,
                 "cgroup": self._cgroups,
+                "user": None if user is None else [user.name, user.uid, user.gid],
             }
             with open(order, "wb", closefd=False) as file:
                 file.write(json.dumps(body).encode())
             os.lseek(order, 0, os.SEEK_SET)
-            with ((errors_in or directory) / "shim.err").open("wb") as errors:
+            with open((errors_in or directory) / "shim.err", "wb", opener=_ours) as errors:
                 return os.posix_spawn(
                     sys.executable,
                     [sys.executable, "-I", "-S", "-X", "utf8", str(_SHIM), str(directory)],
@@ -301,6 +307,11 @@ class Runs:
         if (pending := self._timers.pop(name, None)) is not None:
             pending.cancel()
         self._timers[name] = asyncio.get_running_loop().call_later(delay_s, call)
+
+
+def _ours(path: str, flags: int) -> int:
+    """Opens what is for nobody else to read."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _last_line(directory: RunDirectory) -> str:

@@ -28,6 +28,7 @@ from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import Devices
 from fairlease.agent.git import Git
 from fairlease.agent.host import Host
+from fairlease.agent.identity import Users
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.questions import LogAnswer, Progress, answer, progress
 from fairlease.agent.rendezvous import LOOPBACK
@@ -124,11 +125,12 @@ async def serve(
     log_bytes: int = LOG_BYTES,
     stop: asyncio.Event | None = None,
     address: Callable[[], str] = lambda: LOOPBACK,
+    users: Users | None = None,
 ) -> None:
     """Serves these hosts until SIGTERM or SIGINT, or until `stop` is set; jobs run on.
 
-    `address` says where other hosts reach these. Raises BusAway when no address of a bus is known. A bus that is
-    away is waited for.
+    `address` says where other hosts reach these, `users` whose their runs are. Raises BusAway when no address of a bus
+    is known. A bus that is away is waited for.
     """
     settings.bus_url()
     stop = stop or _stopped_by_signal()
@@ -153,6 +155,7 @@ async def serve(
                     Sources(home, Bundles(home / BUNDLES, link.piece), git),
                     log_bytes=log_bytes,
                     address=address,
+                    users=users,
                 )
                 host.open()
                 served.append(host)

@@ -9,12 +9,15 @@ job's own business: it gets the address.
 
 import asyncio
 import contextlib
+import errno
+import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from fairlease.agent.identity import ENTER, User, let_in
 from fairlease_schemas.ids import JobId
 
 _T = TypeVar("_T")
@@ -25,26 +28,36 @@ class StoreRefused(Exception):
     """There is no such store here; the text says why, for the end's detail."""
 
 
-def environment(uri: str | None, job: JobId, stores: Path, *, can_make: bool) -> dict[str, str]:
-    """What a job is told of its checkpoints' place: the address, and the directory if it has one. OSError as usual."""
+def environment(
+    uri: str | None, job: JobId, stores: Path, *, can_make: bool, owner: User | None = None
+) -> dict[str, str]:
+    """What a job is told of its checkpoints' place: the address, and the directory if it has one. OSError as usual.
+
+    With `owner` the directory is his.
+    """
     if not uri:
         return {}
     told = {"FAIRLEASE_CHECKPOINT_URI": uri}
     if uri.startswith("store:"):
-        told["FAIRLEASE_CHECKPOINT_DIR"] = str(_directory(uri, job, stores, can_make=can_make))
+        told["FAIRLEASE_CHECKPOINT_DIR"] = str(_directory(uri, job, stores, can_make=can_make, owner=owner))
     return told
 
 
-def _directory(uri: str, job: JobId, stores: Path, *, can_make: bool) -> Path:
+def _directory(uri: str, job: JobId, stores: Path, *, can_make: bool, owner: User | None) -> Path:
     found = _STORE.fullmatch(uri)
     if found is None or ".." in found["path"].split("/"):
         raise StoreRefused(f"{uri[:80]!r} names no store: write store:NAME/PATH")
     store = stores / found["name"]
     if can_make:
+        is_new = not store.exists()
         store.mkdir(parents=True, exist_ok=True)
+        if is_new and owner is not None:
+            let_in(store)
     elif not store.is_dir():
         raise StoreRefused(f"store {found['name']} is not on this host: mount or link it at {store}")
     root = store.resolve()
+    if owner is not None:
+        return _given(uri, root, (*found["path"].split("/"), job), owner)
     place = (root / found["path"].strip("/") / job).resolve()
     if not place.is_relative_to(root):  # by a link that a job may have left there
         raise StoreRefused(f"{uri[:80]!r} leads out of its store")
@@ -53,6 +66,48 @@ def _directory(uri: str, job: JobId, stores: Path, *, can_make: bool) -> Path:
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise StoreRefused(f"{uri[:80]!r}: {error.strerror}") from error
     return place
+
+
+def _given(uri: str, root: Path, names: Iterable[str], owner: User) -> Path:
+    """The directory below the store that is this user's, made as we are root, step by step from its parent.
+
+    A user may change what lies in his own directories while we look: no step follows a link, none leads through
+    what is another user's, and rights are given to what was opened, not to what has its name.
+    """
+    place, steps = root, [name for name in names if name not in ("", ".")]
+    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for depth, name in enumerate(steps, 1):
+            is_last = depth == len(steps)
+            is_new = _made(name, at)
+            step = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at, place = step, place / name
+            found = os.fstat(at)
+            if found.st_uid not in (os.geteuid(), owner.uid):
+                raise StoreRefused(f"{uri[:80]!r}: {place.name} there is another user's, not {owner.name}'s")
+            if is_new and not is_last:
+                os.fchmod(at, ENTER)
+            if is_last and (found.st_uid, found.st_gid) != (owner.uid, owner.gid):
+                os.fchown(at, owner.uid, owner.gid)
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise StoreRefused(f"{uri[:80]!r}: {error.strerror}") from error
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise StoreRefused(f"{uri[:80]!r} leads through a link, which is not followed") from error
+    finally:
+        os.close(at)
+    return place
+
+
+def _made(name: str, parent: int) -> bool:
+    """Makes a directory for its owner alone; False when there is something of that name already."""
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True
 
 
 async def aside(call: Callable[[], _T]) -> _T:

@@ -10,6 +10,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NoReturn
 
 from fairlease.cli.exits import USAGE, CommandError
@@ -134,6 +135,11 @@ def block(text: str) -> str:
             f"{text[:70]!r} is no topology block: write parts of a-z A-Z 0-9 . _ - joined by /, as in row-a/rack-7"
         )
     return text
+
+
+def path(text: str) -> str:
+    """A file by its whole path: whoever is told may work in another directory."""
+    return str(Path(text).absolute())
 
 
 def address(text: str) -> str:

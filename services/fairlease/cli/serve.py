@@ -40,6 +40,7 @@ def site_of(args: argparse.Namespace) -> "Site":
         block=args.block or "",
         labels=dict(args.label),
         address=args.address or "",
+        users=args.users or "",
     )
 
 

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import time
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     served = _served(simulate, _merged(wanted.site, site_of(args)), settings)
     wanted = Wanted(accounts, simulate, served.site)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
+    if served.site.users or settings.users:
+        os.umask(0o077)  # users pass through the state directory: what the cell keeps there is none of theirs
     try:
         return asyncio.run(_up(Supervisor(settings, _parts(args, wanted, served)), wanted, served))
     except (ConfigWrong, BusAway) as error:
@@ -87,6 +90,7 @@ def _merged(before: Site, now: Site) -> Site:
         block=now.block or before.block,
         labels={**before.labels, **now.labels},
         address=now.address or before.address,
+        users=now.users or before.users,
     )
 
 
@@ -129,6 +133,7 @@ def _words(site: Site, *, is_real: bool) -> list[str]:
         "--block": site.block,
         "--host": site.host if is_real else "",
         "--address": site.address,
+        "--users": site.users,
     }
     words = [f"{option}={value}" for option, value in said.items() if value]
     return words + [f"--label={key}={value}" for key, value in site.labels.items()]

@@ -26,6 +26,7 @@ from fairlease.cli.parser import (
     name,
     output_options,
     pair,
+    path,
     positive,
     price,
     ratio,
@@ -363,6 +364,9 @@ def _add_site(leaf: Parser) -> None:
     )
     site.add_argument(
         "--address", type=address, metavar="ADDR", help="where other hosts reach this one (FAIRLEASE_HOST_ADDRESS)"
+    )
+    site.add_argument(
+        "--users", type=path, metavar="FILE", help="whose runs are whose, lines ACCOUNT USER (FAIRLEASE_USERS)"
     )
     site.add_argument("--block", type=block, metavar="PATH", help="where they stand, outermost first: row-a/rack-7")
     site.add_argument(

@@ -47,6 +47,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where other hosts reach the agent's (1.15); empty when nobody said."""
     git_schemes: tuple[str, ...] = GIT_SCHEMES
     """From where an agent fetches commits (1.13)."""
+    users: str = ""
+    """The file that maps accounts to users of the agent's host (1.16); empty when nobody said."""
 
     @property
     def subjects(self) -> Subjects:
@@ -71,10 +73,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
     """The settings of this process from FAIRLEASE_URL, _HOME, _CELL and _REPLICA.
 
-    An agent's also from _POOL, _LABELS, _HOST_ADDRESS and _GIT_SCHEMES, from where it fetches commits. FAIRLEASE_HOME
-    (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell, replica or pool that is no name
-    (`a-z 0-9 -`), for labels that are not `key=value,key=value`, for an address that is none, and for schemes that are
-    not some of https, ssh and file.
+    An agent's also from _POOL, _LABELS, _HOST_ADDRESS, _USERS and _GIT_SCHEMES, from where it fetches commits.
+    FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell, replica or pool
+    that is no name (`a-z 0-9 -`), for labels that are not `key=value,key=value`, for an address that is none, and for
+    schemes that are not some of https, ssh and file.
     """
     seen = os.environ if env is None else env
     home = Path(seen.get("FAIRLEASE_HOME", "") or "~/.fairlease").expanduser().absolute()
@@ -88,6 +90,7 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         labels=labels_in(seen.get("FAIRLEASE_LABELS", "")),
         host_address=seen.get("FAIRLEASE_HOST_ADDRESS", "").strip(),
         git_schemes=_schemes_in(seen.get("FAIRLEASE_GIT_SCHEMES", ",".join(GIT_SCHEMES))),
+        users=seen.get("FAIRLEASE_USERS", ""),
     )
     if settings.host_address and not is_address(settings.host_address):
         raise ConfigWrong(
