@@ -61,6 +61,7 @@ class Job(NamedTuple):
     timeout: str = "1h"
     on_timeout: str = "fail"
     grace: str = "1s"
+    uri: str = ""
     max_retries: int = 0
     end: str = "job-succeeded"
     code: int | None = None
@@ -143,7 +144,7 @@ class Desk:
             "min_runtime": job.min_runtime,
             "timeout": job.timeout,
             "on_timeout": job.on_timeout,
-            "checkpoint": {"grace": job.grace},
+            "checkpoint": {"grace": job.grace, **({"uri": job.uri} if job.uri else {})},
             "max_retries": job.max_retries,
             "command": ["sh", "-c", f'echo "$FAIRLEASE_ATTEMPT $FAIRLEASE_HOST" >>"$STARTS"; {job.script}'],
             "env": {"STARTS": str(self.starts)},

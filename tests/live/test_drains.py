@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.house.tree import ROOT
 from tests.live.cell import GPUS, HOSTS, Up, up_at
 from tests.live.court import eventually
-from tests.live.desk import Job
+from tests.live.desk import Desk, Job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,7 +27,7 @@ async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
 NAMES = tuple(f"host-{number:03d}" for number in range(1, HOSTS + 1))
 
 
-def kept(cell: Up) -> list[int]:
+def kept(cell: Desk) -> list[int]:
     """By how many ms each drain that was carried out was early; every one must be."""
     planned: dict[str, int] = {}
     early: list[int] = []
