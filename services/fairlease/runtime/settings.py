@@ -19,6 +19,8 @@ from fairlease_schemas.ids import is_name
 from fairlease_schemas.subjects import Subjects
 
 BUS_FILE: Final = "bus.json"
+OWN_SERVER: Final = "FAIRLEASE_OWN_NATS_SERVER"
+"""The variable by which an operator vouches for a server of their own."""
 DEFAULT_ACCOUNTS: Final = ("local",)
 """Client accounts of the embedded bus; each has an inbox of its own."""
 LABEL_LIMIT: Final = "a key is 1 to 63 of a-z 0-9 . _ / -, a value at most 63 printable characters"
@@ -39,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The pool that an agent's hosts join; empty when nobody said."""
     labels: tuple[tuple[str, str], ...] = ()
     """What an agent says of its hosts, for contracts to ask for (1.3)."""
+    own_server: Path | None = None
+    """A nats-server that the operator vouches for; None for the checked one that is installed with us."""
 
     @property
     def subjects(self) -> Subjects:
@@ -76,6 +80,7 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         replica=seen.get("FAIRLEASE_REPLICA", "") or "a",
         pool=seen.get("FAIRLEASE_POOL", ""),
         labels=labels_in(seen.get("FAIRLEASE_LABELS", "")),
+        own_server=Path(own) if (own := seen.get(OWN_SERVER, "")) else None,
     )
     names = {"CELL": settings.cell, "REPLICA": settings.replica, "POOL": settings.pool or "unsaid"}
     for name, value in ((f"FAIRLEASE_{key}", value) for key, value in names.items()):
