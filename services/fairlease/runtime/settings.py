@@ -114,13 +114,13 @@ def url_in(state_dir: Path) -> str:
     """
     path = state_dir / BUS_FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise ConfigWrong(f"{path}: cannot be read ({error.strerror}); mend its rights or set FAIRLEASE_URL") from error
     try:
-        url = json.loads(text)["url"]
-    except (ValueError, KeyError, TypeError) as error:
+        url = json.loads(data)["url"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigWrong(f"{path}: is not {{\"url\": ...}}; delete it and start 'fairlease up' again") from error
     return str(url)
