@@ -47,6 +47,6 @@ def test_the_name_of_a_file_commands_no_terminal(
     assert hidden_in(told) == set()
     assert "x.yaml" in told
     if not words:
-        assert len(told.splitlines()) == 1 + is_there + (not is_there)
+        assert not any(line.startswith("x.yaml") for line in told.splitlines())
     else:
         assert json.loads(told)["exit_code"] == CONTRACT
