@@ -340,6 +340,23 @@ def test_a_reader_amid_a_change_looks_again(state: Path) -> None:
     assert layout.read_lease(str(path), "a" * 32) is None
 
 
+@pytest.mark.parametrize("line", ["", "x", "1", "1 2 3", "1 x", "9" * 5_000 + " 1"])
+def test_a_spoiled_lease_is_none(state: Path, line: str) -> None:
+    (state / layout.LEASE).write_text(f"{'a' * 32}\n{line}\n{line}\n")
+    assert layout.read_lease(str(state / layout.LEASE), "a" * 32) in ((0, 0), None)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b"5", b"\xff", b'{"reason": "x", "kill_at_ms": "soon"}', b"[" * 99_999]
+)
+def test_an_order_to_stop_that_cannot_be_read_means_now(
+    state: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.chdir(state)
+    (state / layout.STOP).write_bytes(data)
+    assert layout.read_stop() == (layout.UNREADABLE, 0, 0)
+
+
 class Bus:
     """Acknowledges a renewal so many seconds late; `answers` are consumed, None is no answer at all."""
 

@@ -85,6 +85,16 @@ async def test_a_checkpoint_that_fits_is_resumed(
     assert bench.log(second) == "ran\n"
 
 
+async def test_a_manifest_of_nothing_but_brackets_is_passed_over(bench: Bench) -> None:
+    left(bench, manifest())
+    place = bench.home.parent.parent / "stores/local/x/job-a/bomb"
+    place.mkdir()
+    (place / resume.MANIFEST).write_bytes(b'{"x": ' + b"[" * 100_000)
+    second = part(bench)
+    bench.order(second)
+    assert (await bench.gone(second)).end is End.SUCCEEDED
+
+
 async def test_the_newest_is_what_counts_and_every_difference_is_told(bench: Bench) -> None:
     # rule: 8.3
     old, new = manifest(attempt=1, step=900), manifest(attempt=2, step=10, world_size=8, state={"commit": "b"})

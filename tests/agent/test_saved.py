@@ -115,6 +115,11 @@ def garbage(path: Path) -> None:
     path.write_bytes(b"{")
 
 
+def brackets(path: Path) -> None:
+    """Deeper than any reader goes, in a field that nobody knows."""
+    path.write_bytes(b'{"complete": true, "step": 5, "x": ' + b"[" * 100_000)
+
+
 def huge(path: Path) -> None:
     path.write_bytes(b" " * (saved.MOST_BYTES + 1))
 
@@ -133,7 +138,7 @@ def negative(path: Path) -> None:
     path.write_bytes(msgspec.json.encode({"complete": True, "step": -5}))
 
 
-@pytest.mark.parametrize("write", [garbage, huge, link, os.mkfifo, Path.mkdir, incomplete, negative])
+@pytest.mark.parametrize("write", [garbage, brackets, huge, link, os.mkfifo, Path.mkdir, incomplete, negative])
 async def test_what_is_no_manifest_is_not_reported_and_harms_nobody(
     bench: Bench, write: Callable[[Path], None]
 ) -> None:
@@ -158,7 +163,7 @@ async def test_what_a_job_says_of_its_progress_is_told_to_who_asks(bench: Bench)
     assert said == [Progress(step=3, total=9, figures={"loss": 0.5}), Progress()]
 
 
-@pytest.mark.parametrize("write", [garbage, huge, link, os.mkfifo, Path.mkdir])
+@pytest.mark.parametrize("write", [garbage, brackets, huge, link, os.mkfifo, Path.mkdir])
 async def test_what_is_no_progress_is_told_as_a_problem(bench: Bench, write: Callable[[Path], None]) -> None:
     part = bench.part("a")
     bench.order(part)
@@ -169,7 +174,9 @@ async def test_what_is_no_progress_is_told_as_a_problem(bench: Bench, write: Cal
     assert "cannot be read" in told.problem
 
 
-@pytest.mark.parametrize(("asked", "why"), [(b"{", "ask"), (b'{"attempt":"x"}', "no run x on host-001")])
+@pytest.mark.parametrize(
+    ("asked", "why"), [(b"{", "ask"), (b"[" * 5_000, "ask"), (b'{"attempt":"x"}', "no run x on host-001")]
+)
 async def test_a_question_about_nothing_is_answered_in_words(bench: Bench, asked: bytes, why: str) -> None:
     assert why in progress(bench.host, asked).problem
 

@@ -119,7 +119,7 @@ def read(data: bytes, digest: str) -> Command:
         if missing:
             raise ContractRefused(f"the contract asks for {' and '.join(missing)}, which this agent cannot give")
         command = msgspec.json.decode(data, type=_Body).spec
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ContractRefused(f"the contract body cannot be read: {error}") from error
     if not command.command:
         raise ContractRefused("the contract has no command")

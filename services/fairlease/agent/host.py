@@ -173,7 +173,7 @@ class Host:
         """The newest order an earlier agent took; (0, 0) for none, and for a file that a power cut left empty."""
         try:
             seen = msgspec.json.decode((self._home / _SEEN).read_bytes(), type=_Seen)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return (0, 0)
         return seen.epoch, seen.position
 

@@ -38,6 +38,7 @@ OWN_LEASE = "../../lease"
 FENCED = "lease"
 """Why a run was stopped whose host's lease ran out."""
 FENCED_DETAIL = "its host's lease ran out"
+UNREADABLE = "its order to stop cannot be read"
 
 
 def write_whole(path: str, data: bytes, *, is_durable: bool) -> None:
@@ -98,13 +99,19 @@ def give_notice(reason: str, term_at_ms: int, kill_at_ms: int) -> None:
 
 
 def read_stop() -> tuple[str, int, int] | None:
-    """Reason and instants (`boot_ms`) of TERM and KILL from the working directory's stop.json; None without one."""
+    """Reason and instants (`boot_ms`) of TERM and KILL from the working directory's stop.json; None without one.
+
+    One that cannot be read is an order all the same, and means now: a job may write there, and must not be rid of
+    its keeper by it.
+    """
     try:
         with open(STOP, "rb") as file:
             order = json.load(file)
+        return str(order["reason"]), int(order.get("term_at_ms", 0)), int(order["kill_at_ms"])
     except FileNotFoundError:
         return None
-    return order["reason"], order.get("term_at_ms", 0), order["kill_at_ms"]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return UNREADABLE, 0, 0
 
 
 def write_lease(path: str, boot: str, until_ms: int, length_ms: int) -> None:
@@ -126,7 +133,10 @@ def write_lease(path: str, boot: str, until_ms: int, length_ms: int) -> None:
 
 
 def read_lease(path: str, boot: str) -> tuple[int, int] | None:
-    """End and length of the lease; zeros when there is none of this boot, None amid a change: look again."""
+    """End and length of the lease; zeros when there is none of this boot, None amid a change: look again.
+
+    What is no lease at all is none, so that a run whose file was spoiled ends.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -139,8 +149,11 @@ def read_lease(path: str, boot: str) -> tuple[int, int] | None:
         return None
     if lines[0] != boot:
         return 0, 0
-    until, length = lines[1].split()
-    return int(until), int(length)
+    try:
+        until, length = map(int, lines[1].split())
+    except ValueError:
+        return 0, 0
+    return until, length
 
 
 def end_of(exit_code: int, stop_reason: str | None) -> tuple[str, str]:

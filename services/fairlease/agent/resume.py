@@ -83,5 +83,5 @@ def _read(path: Path) -> Manifest | None:
     """None for what is no manifest: the SDK passes that over too."""
     try:
         return msgspec.json.decode(content(str(path)), type=Manifest)
-    except (FileNotFoundError, ValueError, msgspec.MsgspecError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None

@@ -73,7 +73,7 @@ class Checkpoints:
         try:
             data = content(str(path))
             manifest = msgspec.json.decode(data, type=_Manifest)
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             log.warning("%s: its manifest cannot be read and is not reported: %s", run.attempt, error)
             return
         digest = hashlib.sha256(data).hexdigest()

@@ -264,7 +264,7 @@ async def _on_order(host: Host, message: Msg) -> None:
 def _obey(host: Host, data: bytes) -> None:
     try:
         order = msgspec.json.decode(data, type=HostOrder)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         log.warning("%s: an order cannot be read and is not obeyed: %s", host.id, error)
         return
     host.obey(order)

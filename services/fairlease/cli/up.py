@@ -187,7 +187,7 @@ def remembered(home: Path) -> Wanted:
         return wanted if is_cluster(wanted.simulate) else msgspec.structs.replace(wanted, simulate="")
     except FileNotFoundError:
         return Wanted()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CommandError(EXIT_CONFIG, f"{home / CELL_FILE}: {error}", way_out="delete the file") from error
 
 

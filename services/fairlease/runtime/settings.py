@@ -20,6 +20,8 @@ from fairlease_schemas.ids import is_name
 from fairlease_schemas.subjects import Subjects
 
 BUS_FILE: Final = "bus.json"
+OWN_SERVER: Final = "FAIRLEASE_OWN_NATS_SERVER"
+"""The variable by which an operator vouches for a server of their own."""
 DEFAULT_ACCOUNTS: Final = ("local",)
 """Client accounts of the embedded bus; each has an inbox of its own."""
 GIT_SCHEMES: Final = ("https", "ssh")
@@ -49,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """From where an agent fetches commits (1.13)."""
     users: str = ""
     """The file that maps accounts to users of the agent's host (1.16); empty when nobody said."""
+    own_server: Path | None = None
+    """A nats-server that the operator vouches for; None for the checked one that is installed with us."""
 
     @property
     def subjects(self) -> Subjects:
@@ -91,6 +95,7 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         host_address=seen.get("FAIRLEASE_HOST_ADDRESS", "").strip(),
         git_schemes=_schemes_in(seen.get("FAIRLEASE_GIT_SCHEMES", ",".join(GIT_SCHEMES))),
         users=seen.get("FAIRLEASE_USERS", ""),
+        own_server=Path(own) if (own := seen.get(OWN_SERVER, "")) else None,
     )
     if settings.host_address and not is_address(settings.host_address):
         raise ConfigWrong(
@@ -138,13 +143,13 @@ def url_in(state_dir: Path) -> str:
     """
     path = state_dir / BUS_FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise ConfigWrong(f"{path}: cannot be read ({error.strerror}); mend its rights or set FAIRLEASE_URL") from error
     try:
-        url = json.loads(text)["url"]
-    except (ValueError, KeyError, TypeError) as error:
+        url = json.loads(data)["url"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigWrong(f"{path}: is not {{\"url\": ...}}; delete it and start 'fairlease up' again") from error
     return str(url)

@@ -35,8 +35,8 @@ def strict_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # it gives None
         raise Loose(f"key {twice[:40]!r} stands there twice: write it once")
     return found
 
