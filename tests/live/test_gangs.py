@@ -47,8 +47,10 @@ while True:
         time.sleep(0.02)
 """
 """Rank 0 listens where it is told to, the others go there; all agree that all came."""
-NOTICED = 'trap "cat $FAIRLEASE_PREEMPT_FILE >>$STARTS.notices; echo >>$STARTS.notices; exit 9" TERM; '
-"""What a rank does that is asked to leave: it keeps the notice."""
+NOTICED = (
+    'trap "cat $FAIRLEASE_PREEMPT_FILE >$STARTS.notice-$FAIRLEASE_RANK; exit 9" TERM; : >$STARTS.up-$FAIRLEASE_RANK; '
+)
+"""What a rank does that is asked to leave: it keeps the notice, in a file of its own."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -139,7 +141,7 @@ async def test_an_agent_that_is_killed_before_the_gang_goes_comes_back_and_all_b
 
 async def test_a_gang_whose_agent_is_killed_for_good_before_it_goes_has_failed_to_start(cell: Cell) -> None:
     # rule: 1.15 8.4
-    quick = msgspec.structs.replace(GANG, start_limit_ms=3_000)
+    quick = msgspec.structs.replace(GANG, start_limit_ms=8_000)
     await cell.answered("change-policy", {"name": "quick-start", "policy": msgspec.to_builtins(quick)})
     supervisor = cell.supervisor
     before = len(cell.started())
@@ -199,17 +201,17 @@ async def test_one_rank_that_fails_ends_the_others_with_notice_and_grace(cell: C
     # rule: 1.15 1.8 8.1
     gate = cell.home / "gate-fails"
     script = (
-        f'{NOTICED} if [ "$FAIRLEASE_RANK" = 2 ]; then while [ ! -e {gate} ]; do sleep 0.02; done; exit 7; fi; '
+        f'{NOTICED}if [ "$FAIRLEASE_RANK" = 2 ]; then while [ ! -e {gate} ]; do sleep 0.02; done; exit 7; fi; '
         "while :; do sleep 0.02; done"
     )
     job = await cell.submit(Job("fails", script, hosts=4, gpus=GPUS, grace="200ms", end="job-failed", code=7))
-    await cell.event(job, "attempt-started", count=4)
+    await eventually(lambda: len(list(cell.home.glob("starts.up-*"))) == 4, "all ranks listen")
     gate.touch()
     await cell.over(job)
     ends = {event["host"]: event["end"] for event in cell.journal.of_job(job, "part-gone")}
     assert sorted(ends.values()) == ["cancelled", "cancelled", "cancelled", "failed"]
-    notices = (cell.home / "starts.notices").read_text().splitlines()
-    assert [json.loads(line)["reason"] for line in notices] == ["failed"] * 3
+    notices = [path.read_text() for path in sorted(cell.home.glob("starts.notice-*"))]
+    assert [json.loads(notice)["reason"] for notice in notices] == ["failed"] * 3
     for notice in map(json.loads, notices):
         assert notice["kill_at_ms"] > notice["term_at_ms"]
     await cell.judge()
