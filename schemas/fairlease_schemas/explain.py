@@ -80,7 +80,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt: where it ran, since when, how it ended; `detail` is what the agent said of an end without a code.
 
     One that was told to leave says for whom: `stop_for` is the job it made room for, `drained_from` the host that
-    drains.
+    drains. `evidence` are the digests of what is kept of its end, by host, of at most eight, the first to end first.
     """
 
     attempt: str
@@ -98,6 +98,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     stop_for: str = ""
     drained_from: str = ""
+    evidence: dict[str, str] = {}
 
 
 class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):

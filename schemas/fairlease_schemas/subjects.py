@@ -58,6 +58,10 @@ class Subjects(msgspec.Struct, frozen=True):
         return self._stream("CONTRACTS")
 
     @property
+    def evidence_stream(self) -> str:
+        return self._stream("EVIDENCE")
+
+    @property
     def telemetry_stream(self) -> str:
         return self._stream("TELEMETRY")
 
@@ -109,6 +113,9 @@ class Subjects(msgspec.Struct, frozen=True):
 
     def contract(self, digest: str) -> str:
         return f"fl.{self.cell}.contract.{digest}"
+
+    def evidence(self, host: str, digest: str) -> str:
+        return f"fl.{self.cell}.evidence.{host}.{digest}"
 
     def answer(self, account: str, seq: int) -> str:
         return f"fl.{self.cell}.answer.{account}.{seq}"

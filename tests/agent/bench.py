@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlease.agent import cgroup, contracts, layout
+from fairlease.agent import cgroup, contracts, failure, layout
 from fairlease.agent.devices import SimulatedDevices
 from fairlease.agent.host import Host
-from fairlease.agent.outbox import Outbox
+from fairlease.agent.outbox import Disconnected, Outbox
 from fairlease.agent.process import Process, is_alive
 from fairlease.agent.record import RunDirectory
 from fairlease.runtime.errors import BusAway
@@ -73,6 +73,8 @@ class Bench:
         self.home = state / "agent" / self.devices.host
         self.reports: list[HostUp | RunStarted | RunGone | CheckpointDone] = []
         self.bodies: dict[str, bytes] = {}
+        self.evidence: dict[str, bytes] = {}
+        self.refuses_evidence = False
         self.is_bus_there = True
         self.has_lease = True
         self.lease_ms = 60_000
@@ -95,7 +97,12 @@ class Bench:
 
     async def _publish(self, kind: str, body: bytes) -> None:
         if not self.is_bus_there:
-            raise BusAway("cut")
+            raise Disconnected("cut")
+        if kind == failure.KIND:
+            if self.refuses_evidence:
+                raise BusAway("refused")
+            self.evidence[hashlib.sha256(body).hexdigest()] = body
+            return
         self.reports.append(msgspec.json.decode(body, type=KINDS[kind]))
 
     # the agent -----------------------------------------------------------------------------------

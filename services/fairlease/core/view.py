@@ -39,6 +39,8 @@ from fairlease_schemas.explain import (
 )
 from fairlease_schemas.ids import BudgetId, HostId, JobId
 
+MAX_EVIDENCE = 8
+"""Parts of an attempt whose evidence is named: one of two thousand hosts stays one message."""
 MAX_ACCOUNTS = 50
 """Accounts of one role that a node lists: the view of a large tree stays one message."""
 
@@ -227,6 +229,7 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         detail=next((part.detail for part in attempt.gone if part.detail), ""),
         stop_for=attempt.stop_for,
         drained_from=attempt.drained_from,
+        evidence=dict([(part.host, part.evidence) for part in attempt.gone if part.evidence][:MAX_EVIDENCE]),
     )
 
 
