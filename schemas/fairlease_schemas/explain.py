@@ -95,6 +95,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
 
     One that was told to leave says for whom: `stop_for` is the job it made room for, `drained_from` the host that
     drains. `not_ready` are the hosts that a gang's start waits or waited for, `rendezvous` is where its ranks meet.
+    `evidence` are the digests of what is kept of its end, by host, of at most eight, the first to end first.
     """
 
     attempt: str
@@ -114,6 +115,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     drained_from: str = ""
     not_ready: tuple[str, ...] = ()
     rendezvous: str = ""
+    evidence: dict[str, str] = {}
 
 
 class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):

@@ -205,7 +205,8 @@ class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     """Nothing of the attempt is left on this host.
 
     `exit_code` is absent where no process gave one; `detail` is then what the agent says about it, `mismatches`
-    what of a checkpoint does not fit when it was not resumed (8.3).
+    what of a checkpoint does not fit when it was not resumed (8.3). `evidence` is the SHA-256 of what is kept of it
+    outside the log: last lines, host and GPU facts (8.4).
     """
 
     attempt: AttemptId
@@ -214,6 +215,7 @@ class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     exit_code: int | None = None
     detail: str = ""
     mismatches: tuple[Mismatch, ...] = ()
+    evidence: str = ""
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-ended"):

@@ -43,7 +43,8 @@ class RunGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     `exit_code` is the process's own (128 + n after signal n); absent when nothing ran or nobody saw
     the end. `end` is what the agent saw: `succeeded`, `failed`, `cancelled` (stopped, or never started
     because the stop came first), `start-failed`, `fault` (of the host) or `lost`; `detail` says more in words.
-    `mismatches` are there when it did not start because its checkpoint does not fit (8.3).
+    `mismatches` are there when it did not start because its checkpoint does not fit (8.3). `evidence` is the digest
+    of what is kept of an end that was no good one (8.4), empty for none.
     """
 
     attempt: AttemptId
@@ -52,6 +53,7 @@ class RunGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     exit_code: int | None = None
     detail: str = ""
     mismatches: tuple[Mismatch, ...] = ()
+    evidence: str = ""
 
 
 class CheckpointDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-done"):

@@ -62,6 +62,10 @@ class Subjects(msgspec.Struct, frozen=True):
         return self._stream("BUNDLES")
 
     @property
+    def evidence_stream(self) -> str:
+        return self._stream("EVIDENCE")
+
+    @property
     def telemetry_stream(self) -> str:
         return self._stream("TELEMETRY")
 
@@ -117,6 +121,9 @@ class Subjects(msgspec.Struct, frozen=True):
     def bundle(self, account: str, digest: str, piece: int) -> str:
         """A piece of a code bundle; `digest` is its 64 digits."""
         return f"fl.{self.cell}.bundle.{account}.{digest}.{piece}"
+
+    def evidence(self, host: str, digest: str) -> str:
+        return f"fl.{self.cell}.evidence.{host}.{digest}"
 
     def answer(self, account: str, seq: int) -> str:
         return f"fl.{self.cell}.answer.{account}.{seq}"

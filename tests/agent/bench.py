@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlease.agent import cgroup, contracts, layout
+from fairlease.agent import cgroup, contracts, failure, layout
 from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import SimulatedDevices
 from fairlease.agent.git import Git
 from fairlease.agent.host import Host
 from fairlease.agent.identity import Users
-from fairlease.agent.outbox import Outbox
+from fairlease.agent.outbox import Disconnected, Outbox
 from fairlease.agent.process import Process, is_alive
 from fairlease.agent.record import RunDirectory
 from fairlease.agent.source import BUNDLES, Sources
@@ -86,6 +86,8 @@ class Bench:
         self.cache_bytes = 1 << 30
         self.git = "git"
         self.git_s = 30.0
+        self.evidence: dict[str, bytes] = {}
+        self.refuses_evidence = False
         self.is_bus_there = True
         self.has_lease = True
         self.lease_ms = 60_000
@@ -126,7 +128,12 @@ class Bench:
 
     async def _publish(self, kind: str, body: bytes) -> None:
         if not self.is_bus_there:
-            raise BusAway("cut")
+            raise Disconnected("cut")
+        if kind == failure.KIND:
+            if self.refuses_evidence:
+                raise BusAway("refused")
+            self.evidence[hashlib.sha256(body).hexdigest()] = body
+            return
         self.reports.append(msgspec.json.decode(body, type=KINDS[kind]))
 
     # the agent -----------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
 """How attempts end, and what becomes of the job (8.3, 8.4)."""
 
 import pytest
+from msgspec.structs import replace
 
 from fairlease.cli.exits import exit_code as code_of
 from fairlease.core import explain
+from fairlease.core.view import job_view
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.job import AttemptEnded, AttemptEnding, End, JobFailed, JobRequeued, Mismatch, PartGone
 from fairlease_schemas.reports import RunGone
-from tests.core.bench import cell, saved, whole
+from tests.core.bench import cell, names, saved, whole
 from tests.dsl.cell import HOUR
 
 COMMIT = Mismatch(field="state.commit", wanted="1f3a", found="9c0d")
@@ -139,3 +141,42 @@ def test_a_job_that_was_lost_once_too_often_is_over_as_lost() -> None:
     job = whole(here, "run")
     here.gone(job, End.LOST, None)
     assert code_of(here.phase(job), str(here.world.jobs[job].end), here.world.jobs[job].exit_code) == 204
+
+
+# what is kept of an end (8.4) --------------------------------------------------------------------------
+
+DIGEST = "0123456789abcdef" * 4
+
+
+def test_the_log_holds_the_digest_of_what_is_kept_and_the_job_names_it() -> None:
+    # rule: 8.4
+    here = cell()
+    job = whole(here, "run")
+    said = replace(here.run_gone(job, End.FAILED, 3), evidence=DIGEST)
+    here.when(said, who="host-001").then(
+        PartGone(attempt=attempt_id(job, 1), host="host-001", end=End.FAILED, exit_code=3, evidence=DIGEST),
+        AttemptEnded(attempt=attempt_id(job, 1), end=End.FAILED, exit_code=3),
+        JobFailed(job=job, end=End.FAILED, exit_code=3),
+    )
+    (attempt,) = job_view(here.world, here.world.jobs[job]).attempts
+    assert attempt.evidence == {"host-001": DIGEST}
+
+
+@pytest.mark.parametrize("said", ["", "a" * 63, "a" * 65, "A" * 64, "g" * 64, "../" + "a" * 61, "a" * 63 + "\n"])
+def test_what_is_no_digest_does_not_come_into_the_log(said: str) -> None:
+    # rule: 8.4
+    here = cell()
+    job = whole(here, "run")
+    here.say(replace(here.run_gone(job, End.FAILED, 3), evidence=said), "host-001")
+    (part,) = here.world.jobs[job].attempts[-1].gone
+    assert part.evidence == ""
+
+
+def test_of_a_large_gang_the_first_few_are_named() -> None:
+    # rule: 8.4
+    here = cell(12)
+    job = here.submit("gang", hosts=12, gpus_per_host=8)
+    for host in reversed(here.world.jobs[job].attempts[-1].hosts):
+        here.say(replace(here.run_gone(job, End.FAILED, 3), evidence=DIGEST), host)
+    (attempt,) = job_view(here.world, here.world.jobs[job]).attempts
+    assert tuple(attempt.evidence) == names(12, 11, 10, 9, 8, 7, 6, 5)

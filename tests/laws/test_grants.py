@@ -58,7 +58,10 @@ class Occupancy:
         policy, last = cell.world.policy, cell.world.jobs[name].attempts[-1]
         assert policy is not None
         broken = {part.host for part in last.gone if part.end is End.FAULT}
-        hosts = tuple(host for host in last.hosts if host not in broken)
+        in_force = [made for made, until_ms in self.kept.values() if cell.world.log_time_ms < until_ms]
+        others = {host for made in in_force if made.job != name for host in made.hosts}
+        others |= {host for job, promise in cell.world.promises.items() if job != name for host in promise.hosts}
+        hosts = tuple(host for host in last.hosts if host not in broken | others)
         if hosts and cell.phase(name) == "waiting":
             kept = ReservationMade(job=name, pool=last.pool, hosts=hosts, for_ms=policy.fault_reserve_ms)
             self.kept[name] = (kept, cell.world.log_time_ms + kept.for_ms)

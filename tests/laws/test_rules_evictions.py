@@ -37,7 +37,10 @@ class NoWindowIsBroken(Law):
 
 
 class EveryVictimIsLicensed(Law):
-    """Rules 3.5-3.8 and 5.2: judged at the basis of the record, by the slow numbers."""
+    """Rules 3.5-3.8 and 5.2: judged at the basis of the record, by the slow numbers.
+
+    The window of a claim that evicts is promised from then on, also to those who come behind it in the record.
+    """
 
     def __init__(self) -> None:
         self.history = slow.History()
@@ -50,7 +53,11 @@ class EveryVictimIsLicensed(Law):
         world = cell.world
         kept = dict(world.promises)
         numbers: dict[str, dict[str, slow.Number]] = {}
-        for event in evictions(record):
+        for event in record.events:
+            if isinstance(event, ReservationMade):
+                self._promised(world, event, self._numbers(world, record, event.pool, numbers))
+            if not isinstance(event, EvictionOrdered):
+                continue
             claim, found = world.jobs[event.claim], world.attempt(event.attempt)
             assert found is not None
             victim, attempt = found
@@ -58,11 +65,25 @@ class EveryVictimIsLicensed(Law):
             assert claim.id != victim.id
             if victim.request.min_runtime_ms == 0 or event.claim in kept:
                 continue  # idle work needs no comparison; a promise keeps the licence it was made with
-            pool = attempt.pool
-            if pool not in numbers:
-                assert world.policy is not None
-                numbers[pool] = slow.standings(self.history, world, world.policy, pool, record.at_ms)
-            self._judge(world, event, numbers[pool])
+            self._judge(world, event, self._numbers(world, record, attempt.pool, numbers))
+
+    def _numbers(
+        self, world: World, record: Record, pool: str, known: dict[str, dict[str, slow.Number]]
+    ) -> dict[str, slow.Number]:
+        if pool not in known:
+            assert world.policy is not None
+            known[pool] = slow.standings(self.history, world, world.policy, pool, record.at_ms)
+        return known[pool]
+
+    def _promised(self, world: World, event: ReservationMade, numbers: dict[str, slow.Number]) -> None:
+        owed = (world.promises.get(event.job), world.reservations.get(event.job))
+        if any(one is not None and one.pool == event.pool for one in owed):
+            return
+        job = world.jobs[event.job]
+        for node in world.tree.path(job.budget):
+            number = numbers[node]
+            promised = number.promised + job.gpus * slow.window_ms(job)
+            numbers[node] = slow.Number(number.entitled, number.used, promised)
 
     def _judge(self, world: World, event: EvictionOrdered, numbers: dict[str, slow.Number]) -> None:
         claim, victim = world.jobs[event.claim], world.jobs[job_of(event.attempt)]

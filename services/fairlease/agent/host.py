@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from fairlease.agent import layout, process, resume, stores
+from fairlease.agent import failure, layout, process, resume, stores
 from fairlease.agent.contracts import Code, Command, ContractRefused, environment
 from fairlease.agent.devices import Devices
 from fairlease.agent.identity import IdentityRefused, User, Users, let_in
@@ -99,6 +99,8 @@ class Host:
         self._map = users
         self._address = LOOPBACK
         self._checkpoints = Checkpoints(outbox, self._runs.live)
+        self._witness = failure.Witness(devices, home)
+        self._gathering: set[asyncio.Task[None]] = set()
         self._boot = process.boot_id()
         self.lease = Lease(home, self._boot)
         self._order: HostOrder | None = None
@@ -132,8 +134,9 @@ class Host:
         self._is_open = False
         if self._again is not None:
             self._again.cancel()
-        for task in self._fetching.values():
+        for task in (*self._fetching.values(), *self._gathering):
             task.cancel()
+        self._witness.close()
         self._checkpoints.close()
         self._ports.close()
         self._runs.close()
@@ -388,21 +391,38 @@ class Host:
         if (run.attempt, kind) in self._said or run.directory.is_acked(kind):
             return
         self._said.add((run.attempt, kind))
-        if kind == "run-gone":
-            self._checkpoints.look(run, is_last=True)
-        body: RunStarted | RunGone = RunStarted(attempt=run.attempt, token=run.facts.token)
-        if kind == "run-gone":
-            gone = run.gone
-            assert gone is not None
-            body = RunGone(
-                attempt=run.attempt,
-                token=run.facts.token,
-                end=gone.end,
-                exit_code=gone.exit_code,
-                detail=gone.detail,
-                mismatches=gone.mismatches,
-            )
-        self.outbox.put(kind, canonical(body), lambda: self._heard(run, kind))
+        if kind == "run-started":
+            body = canonical(RunStarted(attempt=run.attempt, token=run.facts.token))
+            self.outbox.put(kind, body, lambda: self._heard(run, kind))
+            return
+        self._checkpoints.look(run, is_last=True)
+        gone = run.gone
+        assert gone is not None
+        if not failure.is_failure(gone):
+            self._say_gone(run, gone, "")
+            return
+        task = asyncio.get_running_loop().create_task(self._bear_witness(run, gone))
+        self._gathering.add(task)
+        task.add_done_callback(self._gathering.discard)
+
+    async def _bear_witness(self, run: Run, gone: Gone) -> None:
+        """Says that a run ended badly, behind the evidence of it: who reads of the end shall find that there."""
+        digest, body = await self._witness.evidence(run, gone)
+        if body:
+            self.outbox.put(failure.KIND, body, lambda: None, tries=failure.TRIES)
+        self._say_gone(run, gone, digest)
+
+    def _say_gone(self, run: Run, gone: Gone, evidence: str) -> None:
+        body = RunGone(
+            attempt=run.attempt,
+            token=run.facts.token,
+            end=gone.end,
+            exit_code=gone.exit_code,
+            detail=gone.detail,
+            mismatches=gone.mismatches,
+            evidence=evidence,
+        )
+        self.outbox.put("run-gone", canonical(body), lambda: self._heard(run, "run-gone"))
 
     def _heard(self, run: Run, kind: str) -> None:
         try:

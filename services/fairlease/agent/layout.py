@@ -12,6 +12,7 @@ as possible. Paths are text and may be relative, because a shim works inside its
     said/         job     checkpoint.json and progress.json, as fairlease_sdk writes them
     exit.json     shim    how the first process ended
     gone.json     either  the end; nothing of the run is left. Whoever holds the lock writes it
+    evidence.json agent   what is kept of an end that was no good one
     ../../lease   agent   until when this host may run anything; keepers of all its runs read it
 
 Each is written whole and renamed, so that a reader finds all of it or none; but the lease is written in
@@ -25,6 +26,7 @@ import time
 RUN, CLAIM, LEADER, STARTED = "run.json", "shim.json", "leader.json", "started.json"
 STOP, EXIT, GONE = "stop.json", "exit.json", "gone.json"
 LOG, WORK, PREEMPT = "log", "work", "preempt"
+EVIDENCE = "evidence.json"
 SAID, CHECKPOINT, PROGRESS = "said", "checkpoint.json", "progress.json"
 RESERVED = "fence.reserved"
 """Bytes for the notice of a keeper, taken before a job could fill the disk."""

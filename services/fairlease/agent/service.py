@@ -10,6 +10,7 @@ what runs ends with the host's lease (lease.py) if the bus stays away.
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -23,13 +24,13 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.agent import contracts, lease, telemetry
+from fairlease.agent import contracts, failure, lease, telemetry
 from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import Devices
 from fairlease.agent.git import Git
 from fairlease.agent.host import Host
 from fairlease.agent.identity import Users
-from fairlease.agent.outbox import Outbox
+from fairlease.agent.outbox import Disconnected, Outbox
 from fairlease.agent.questions import LogAnswer, Progress, answer, progress
 from fairlease.agent.rendezvous import LOOPBACK
 from fairlease.agent.runs import LOG_BYTES
@@ -61,8 +62,11 @@ class Link:
         """Set whenever an order may have been missed."""
 
     async def report(self, host: str, kind: str, body: bytes) -> None:
-        """Returns when the report is on the stream; BusAway when that is not known."""
-        await self._store(self.subjects.report(host, kind), body)
+        """Returns when the report, or the evidence behind one, is on its stream; BusAway when that is not known."""
+        is_evidence = kind == failure.KIND
+        digest = hashlib.sha256(body).hexdigest()
+        subject = self.subjects.evidence(host, digest) if is_evidence else self.subjects.report(host, kind)
+        await self._store(subject, body)
 
     async def renew(self, host: str, body: bytes, patience_s: float) -> None:
         """Returns when the renewal is on the stream; BusAway when that is not known so many seconds later."""
@@ -101,7 +105,7 @@ class Link:
 
     async def _request(self, subject: str, body: bytes, patience_s: float = _ANSWER_S) -> Msg:
         if self.connection is None or not self.connection.is_connected:
-            raise BusAway(f"{subject}: not connected")
+            raise Disconnected(f"{subject}: not connected")
         try:
             reply = await self.connection.request(subject, body, timeout=patience_s)
         except (nats.errors.Error, OSError) as error:

@@ -28,6 +28,7 @@ from fairlease_schemas.explain import CommandAnswer, JobView
 from fairlease_schemas.ids import job_id
 
 if TYPE_CHECKING:
+    from fairlease.cli.failure import Kept
     from fairlease.cli.packing import Packed
 
 _DRAIN_S: Final = 3.0
@@ -123,6 +124,7 @@ def _shown(submission: Submission, job: str, output: Output) -> int:
 
 
 async def _submitted(args: argparse.Namespace, submission: Submission, output: Output, passage: _Passage) -> int:
+    from fairlease.cli.failure import evidence
     from fairlease.cli.link import linked
     from fairlease.cli.watch import Step, Watch
 
@@ -159,7 +161,11 @@ async def _submitted(args: argparse.Namespace, submission: Submission, output: O
         finally:
             if reader is not None:
                 reader.cancel()
-    codes = [_ended(answer.raw, answer.view, output) for answer in answers if isinstance(answer.view, JobView)]
+        ended = [(one.raw, one.view) for one in answers if isinstance(one.view, JobView)]
+        kept = [await evidence(link, view) if view.state == "failed" else [] for _, view in ended]
+    codes = [_ended(raw, view, output) for raw, view in ended]
+    if not args.follow:  # who followed has read them
+        _tell_last_lines(kept, output)
     return next((code for code in codes if code != OK), OK)
 
 
@@ -215,6 +221,18 @@ def _print_ids(raw: bytes, output: Output, jobs: list[str]) -> int:
     else:
         print_text("".join(f"{job}\n" for job in jobs))
     return OK
+
+
+def _tell_last_lines(kept: "list[list[Kept]]", output: Output) -> None:
+    """What the jobs that failed printed last, on standard error; of an array those of the first."""
+    from fairlease.cli.failure import last_lines
+
+    found = next((one for one in kept if last_lines(one)), [])
+    lines = last_lines(found)
+    if output.is_data and lines:
+        say(output, "", {"kind": "LastLines", "attempt": found[0].attempt, "lines": lines})
+    elif lines:
+        say(output, "\n".join(("it printed last:", *(f"  | {line}" for line in lines))), {})
 
 
 def _ended(raw: bytes, view: JobView, output: Output) -> int:

@@ -23,7 +23,7 @@ from fairlease.core.world import World
 from fairlease_schemas import commands, reports
 from fairlease_schemas.address import is_address
 from fairlease_schemas.envelope import Answer, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
-from fairlease_schemas.ids import AttemptId, HostId, job_id, job_of
+from fairlease_schemas.ids import AttemptId, HostId, is_digest, job_id, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
@@ -211,6 +211,7 @@ def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
         exit_code=exit_code,
         detail=said.detail[:MAX_DETAIL],
         mismatches=tuple(map(_bounded, said.mismatches[:MAX_MISMATCHES])),
+        evidence=said.evidence if is_digest(said.evidence) else "",
     )
     _part_gone(stage, job, event)
 

@@ -1,7 +1,10 @@
 """What faults of hosts did to a job: on which hosts its attempts ended so, which are sound, what is left (7.7)."""
 
+from collections.abc import Iterable
+
 from fairlease.core.job import Attempt, Job
-from fairlease_schemas.ids import HostId
+from fairlease.core.state import Promise, Reservation
+from fairlease_schemas.ids import HostId, JobId
 from fairlease_schemas.job import End
 
 
@@ -20,6 +23,12 @@ def sound(attempt: Attempt) -> tuple[HostId, ...]:
     """The other hosts of an attempt that a fault ended, in rank order: kept for the job for a while."""
     broken = faulty(attempt)
     return tuple(host for host in attempt.hosts if host not in broken)
+
+
+def free_for(job: JobId, hosts: Iterable[HostId], owed: Iterable[Reservation | Promise]) -> tuple[HostId, ...]:
+    """Those of the hosts that nobody else has been promised or is kept, in their order (5.6, 6.3)."""
+    others = {host for one in owed if one.job != job for host in one.hosts}
+    return tuple(host for host in hosts if host not in others)
 
 
 def rest_ms(job: Job, attempt: Attempt) -> int | None:

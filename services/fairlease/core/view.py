@@ -39,6 +39,8 @@ from fairlease_schemas.explain import (
 )
 from fairlease_schemas.ids import BudgetId, HostId, JobId
 
+MAX_EVIDENCE = 8
+"""Parts of an attempt whose evidence is named: one of two thousand hosts stays one message."""
 MAX_ACCOUNTS = 50
 """Accounts of one role that a node lists: the view of a large tree stays one message."""
 
@@ -229,6 +231,7 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         drained_from=attempt.drained_from,
         not_ready=() if attempt.is_stillborn else attempt.not_ready,
         rendezvous=str(attempt.rendezvous) if attempt.rendezvous is not None else "",
+        evidence=dict([(part.host, part.evidence) for part in attempt.gone if part.evidence][:MAX_EVIDENCE]),
     )
 
 

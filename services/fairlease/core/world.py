@@ -18,7 +18,7 @@ from fairlease.core.budget import Piece, Tree, Uncharged, node_of, owed
 from fairlease.core.dependency import Dependents
 from fairlease.core.dues import Dues
 from fairlease.core.fairshare.usage import Lumps, Meter
-from fairlease.core.faults import sound
+from fairlease.core.faults import free_for, sound
 from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
 from fairlease.core.membership import Members
@@ -552,9 +552,10 @@ class World:
         self._s.reservations[event.job] = Reservation(event.job, event.pool, event.hosts, expires_ms, address)
 
     def _reserve_after_fault(self, job: lives.Job, address: Address, now_ms: int) -> None:
-        """Hosts on which the job's last attempt was not ended by the fault stay kept for it (7.7)."""
-        last = job.attempts[-1]
-        hosts, policy = sound(last), self._s.policy
+        """Hosts of the job's last attempt that the fault spared stay kept for it (7.7), but what is another's."""
+        last, policy = job.attempts[-1], self._s.policy
+        kept = [one for one in self._s.reservations.values() if now_ms < one.expires_ms]
+        hosts = free_for(job.id, sound(last), (*kept, *self._s.promises.values()))
         if hosts and policy is not None and policy.fault_reserve_ms and job.phase is lives.Phase.WAITING:
             until_ms = now_ms + policy.fault_reserve_ms
             self._s.reservations[job.id] = Reservation(job.id, last.pool, hosts, until_ms, address, is_part=True)

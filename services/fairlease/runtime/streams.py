@@ -111,6 +111,7 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
             "max_msg_size": 64 * KIB,
             "allow_direct": True,
         },
+        subjects.evidence_stream: _evidence(subjects),
         subjects.telemetry_stream: _telemetry(subjects),
         subjects.bundles_stream: _bundles(subjects),
     }
@@ -188,6 +189,19 @@ def _inbox(subjects: Subjects, account: str) -> dict[str, Any]:
         "max_msg_size": 64 * KIB,
         "max_age": 30 * _DAY_NS,
         "max_bytes": KIB * KIB * KIB,
+    }
+
+
+def _evidence(subjects: Subjects) -> dict[str, Any]:
+    """Beside the log, and erasable: what a job printed may be somebody's secret all the same."""
+    return {
+        "subjects": [subjects.evidence("*", "*")],
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        "max_msg_size": 20 * KIB,
+        "max_age": 30 * _DAY_NS,
+        "max_bytes": KIB * KIB * KIB,
+        "allow_direct": True,
     }
 
 
