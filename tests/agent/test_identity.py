@@ -427,8 +427,22 @@ def test_what_the_cell_keeps_in_its_state_directory_is_closed_to_users(
     (state / "link").symlink_to(place)
     assert open_users(str(place / "users"), state) is not None
     modes = {path.name: path.lstat().st_mode & 0o777 for path in state.iterdir() if not path.is_symlink()}
-    assert modes == {"bus": 0o700, "lab": 0o700, "logs": 0o700, "bus.json": 0o600, "stores": 0o711, "agent": 0o711}
+    assert modes == {"bus": 0o700, "lab": 0o700, "logs": 0o700, "bus.json": 0o600, "stores": 0o755, "agent": 0o711}
     assert (state.stat().st_mode & 0o777, place.stat().st_mode & 0o777) == (0o711, 0o711)
+
+
+def test_stores_that_are_a_link_to_what_others_share_stay_as_open_as_they_were(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # rule: 1.16
+    monkeypatch.setattr(identity.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(identity, "_believed", lambda _path: "ann nobody\n")
+    (place / "shared").mkdir()
+    (place / "shared").chmod(0o2775)
+    (place / "state").mkdir()
+    (place / "state" / "stores").symlink_to(place / "shared")
+    open_users(str(place / "users"), place / "state")
+    assert (place / "shared").stat().st_mode & 0o7777 == 0o2775
 
 
 @pytest.mark.asyncio

@@ -139,6 +139,26 @@ async def test_an_agent_that_is_killed_before_the_gang_goes_comes_back_and_all_b
     await cell.judge()
 
 
+@pytest.mark.parametrize("names", [("bus",), ("admission-a", "preemption-a")], ids=" and ".join)
+async def test_what_carries_the_word_dies_before_the_gang_goes_and_all_begin_once(
+    cell: Cell, names: tuple[str, ...]
+) -> None:
+    # rule: 1.15
+    halted = cell.pid("agent-2")
+    process.send(signal.SIGSTOP, halted)
+    try:
+        job = await cell.submit(meets(cell, f"carried-{names[0]}"))
+        await _ready(cell, job, 3)
+        old = cell.kill(*names)
+    finally:
+        process.send(signal.SIGCONT, halted)
+    for name, pid in zip(names, old, strict=True):
+        await cell.replaced(name, pid)
+    await cell.over(job)
+    assert tags(cell, job) == ["part-ready"] * 4 + ["attempt-started"] * 4
+    await cell.judge()
+
+
 async def test_a_gang_whose_agent_is_killed_for_good_before_it_goes_has_failed_to_start(cell: Cell) -> None:
     # rule: 1.15 8.4
     quick = msgspec.structs.replace(GANG, start_limit_ms=8_000)

@@ -29,7 +29,7 @@ EVERYBODY: Final = "*"
 ROOT: Final = "root"
 ENTER: Final = 0o711
 """Of a directory that users enter and do not list."""
-_SHARED: Final = ("agent", "stores")
+_AGENT, _STORES = _SHARED = ("agent", "stores")
 """All of the state directory that users have business in."""
 _MOST_BYTES: Final = 1 << 20
 _USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?")
@@ -127,9 +127,10 @@ def _open_state(state_dir: Path) -> None:
             with contextlib.suppress(FileNotFoundError):
                 entry.chmod(stat.S_IMODE(entry.stat().st_mode) & 0o700)
     for name in _SHARED:
-        (state_dir / name).mkdir(mode=ENTER, exist_ok=True)
-        let_in(state_dir / name)
-    let_in(state_dir)
+        (state_dir / name).mkdir(mode=0o700, exist_ok=True)
+    let_in(state_dir, state_dir / _AGENT)
+    stores = state_dir / _STORES  # may be a link to what others share too: more may be let in than were, never fewer
+    stores.chmod(stat.S_IMODE(stores.stat().st_mode) | ENTER)
 
 
 def _parsed(path: Path) -> dict[str, str]:
