@@ -7,6 +7,7 @@ the pool's hosts, and only once time has passed: hosts come and go in bursts.
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from fairlease.core.constraint import host_takes
 from fairlease.core.host import Host
@@ -19,8 +20,8 @@ from fairlease_schemas.reasons import Reason
 
 CAPS = frozenset((Reason.BUDGET_CAP, Reason.PROTECTED_CAP))
 
+Key = TypeVar("Key", str, tuple[str, str])
 Plain = tuple[int, int]
-Changed = Callable[[BudgetId, PoolId], None]
 
 
 class Sum:
@@ -34,9 +35,9 @@ class Sum:
 
 
 class _Class:
-    """Equal requests that wait. `fits` are the pools that could take one of them."""
+    """Equal requests that wait. `fits` are the pools that could take one of them, `sums` where they are counted."""
 
-    __slots__ = ("budget", "count", "fits", "gpus", "is_capped", "is_idle", "request")
+    __slots__ = ("budget", "count", "fits", "gpus", "is_capped", "is_idle", "request", "sums")
 
     def __init__(self, job: Job) -> None:
         self.budget = job.budget
@@ -46,10 +47,11 @@ class _Class:
         self.is_capped = False
         self.count = 0
         self.fits: tuple[PoolId, ...] = ()
+        self.sums: tuple[Sum, ...] = ()
 
 
 class Demand:
-    """What waits now. `changed` is called for a leaf and pool once their sums are other ones."""
+    """What waits now. Whoever is in `on_pool` and `on_leaf` is called once the sums there are other ones."""
 
     def __init__(self) -> None:
         self.in_pool: dict[PoolId, Sum] = {}
@@ -58,7 +60,8 @@ class Demand:
         """Budgeted work that waits."""
         self.anywhere: dict[BudgetId, Sum] = {}
         """Budgeted work that waits for any pool, counted once."""
-        self.changed: list[Changed] = []
+        self.on_pool: list[Callable[[PoolId], None]] = []
+        self.on_leaf: list[Callable[[BudgetId, PoolId], None]] = []
         self._classes: dict[str, _Class] = {}
         self._key_of: dict[JobId, str] = {}
         self._capped: set[str] = set()
@@ -80,7 +83,7 @@ class Demand:
         found = self._classes.get(key)
         if found is None:
             found = self._classes[key] = _Class(job)
-            found.fits = tuple(pool for pool in job.request.pools if self._can_take(pool, job.request))
+            self._fit(found, self._takers(job.request))
             found.is_capped = key in self._capped
         self._count(key, found, 1)
 
@@ -107,10 +110,13 @@ class Demand:
         if not (known is not None and not host.holds and known.inventory == host.inventory):
             self._stale[before] = self._stale[pool] = None
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether hosts changed since the classes were last asked for: then `settle` comes before time passes."""
+        return bool(self._stale)
+
     def settle(self) -> None:
-        """Ask again which classes the changed pools could take. To be called before time passes."""
-        if not self._stale:
-            return
+        """Ask again which classes the changed pools could take."""
         stale = set(self._stale)
         self._stale.clear()
         for pool in stale:
@@ -118,11 +124,24 @@ class Demand:
         for found in self._classes.values():
             if stale.isdisjoint(found.request.pools):
                 continue
-            fits = tuple(pool for pool in found.request.pools if self._can_take(pool, found.request))
+            fits = self._takers(found.request)
             if fits != found.fits:
                 self._add(found, -found.count)
-                found.fits = fits
+                self._fit(found, fits)
                 self._add(found, found.count)
+
+    def _takers(self, request: Request) -> tuple[PoolId, ...]:
+        """The accepted pools whose hosts could take the request."""
+        return tuple([pool for pool in request.pools if self._can_take(pool, request)])
+
+    def _fit(self, found: _Class, fits: tuple[PoolId, ...]) -> None:
+        """The class counts in these pools from now on."""
+        found.fits = fits
+        sums = [_of(self.in_pool, pool) for pool in fits]
+        if fits and not found.is_idle:
+            sums += [_of(self.of_leaf, (found.budget, pool)) for pool in fits]
+            sums.append(_of(self.anywhere, found.budget))
+        found.sums = tuple(sums)
 
     def _can_take(self, pool: PoolId, request: Request) -> bool:
         is_plain = request.constraints is None and not (
@@ -152,17 +171,22 @@ class Demand:
     def _add(self, found: _Class, jobs: int) -> None:
         """So many jobs more of the class wait."""
         gpus = found.gpus * jobs
-        if not gpus or not found.fits:
+        if not gpus:
             return
-        sums = [self.in_pool.setdefault(pool, Sum()) for pool in found.fits]
-        if not found.is_idle:
-            sums += [self.of_leaf.setdefault((found.budget, pool), Sum()) for pool in found.fits]
-            sums.append(self.anywhere.setdefault(found.budget, Sum()))
-        for one in sums:
+        for one in found.sums:
             if found.is_capped:
                 one.capped += gpus
             else:
                 one.within += gpus
-        for told in self.changed:
-            for pool in found.fits:
-                told(found.budget, pool)
+        for pool in found.fits:
+            for told in self.on_pool:
+                told(pool)
+            for asked in () if found.is_idle else self.on_leaf:
+                asked(found.budget, pool)
+
+
+def _of(sums: dict[Key, Sum], key: Key) -> Sum:
+    found = sums.get(key)
+    if found is None:
+        found = sums[key] = Sum()
+    return found
