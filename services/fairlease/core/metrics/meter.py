@@ -114,6 +114,7 @@ class Meter:
         self._is_counted = False
         self._record: Record | None = None
         self._stored_ms = 0
+        self._news = 0
         self._records = self._events = 0
         self._timeless = (0, 0)
         self._handlers: dict[type, _Handler] = {
@@ -165,8 +166,11 @@ class Meter:
             self._events += len(record.events)
         elif not self._at_ms:
             self._timeless = (self._timeless[0] + 1, self._timeless[1] + len(record.events))
-        if world.cycle.news_position == world.position and self._stored_ms:  # not before time began
-            self._follow.news(world.position, self._stored_ms)
+        news = world.cycle.news_position
+        if news != self._news:
+            self._news = news
+            if self._stored_ms:  # not before time began
+                self._follow.news(news, self._stored_ms)
         handlers = self._handlers
         for event in record.events:
             kind = type(event)
