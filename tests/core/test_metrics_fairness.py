@@ -1,14 +1,17 @@
 """Dues and fulfilment, worked out by hand in GPU-hours."""
 
+import msgspec
 import pytest
 
 from fairlease.core.metrics.fairness import Fulfilment
 from fairlease.core.metrics.integral import PPM
 from fairlease.core.metrics.scope import Scope
-from fairlease_schemas.commands import CordonHost
+from fairlease_schemas.commands import CordonHost, ReturnHost
+from fairlease_schemas.job import Constraints
+from fairlease_schemas.reports import HostUp
 from tests.core.bench import LONG, cell, change, idle, whole
 from tests.core.told import figures
-from tests.dsl.cell import HOUR, Cell
+from tests.dsl.cell import HOUR, Cell, inventory
 
 
 def fulfilled(held: int, due: int, uncapped: int | None = None) -> Fulfilment:
@@ -59,6 +62,21 @@ def test_demand_that_would_not_fit_even_an_empty_pool_is_none() -> None:
     here.at(2 * HOUR)
     # `b` is due 12 of 24 GPUs for the first hour, and nothing once its gang of three has two hosts left.
     assert figures(here, 2 * HOUR).fairness.by_budget["b"] == fulfilled(0, 12)
+
+
+def test_demand_that_only_a_held_host_could_take_is_none_until_the_host_is_back() -> None:
+    # rule: 2.10 1.3
+    here = cell(1)
+    devices = msgspec.structs.replace(inventory(2), labels={"zone": "x"})
+    here.say(HostUp(incarnation="boot-1", inventory=devices), "host-002")
+    for name in ("x1", "x2"):
+        whole(here, name, min_runtime_ms=4 * HOUR)
+    here.submit("y", "b", gpus_per_host=2, constraints=Constraints(labels={"zone": "x"}), **LONG)
+    here.at(HOUR).say(CordonHost(host="host-002"), "ops")
+    here.at(2 * HOUR).say(ReturnHost(host="host-002"), "ops")
+    here.at(3 * HOUR)
+    # `b` asks for 2 of the 8 it is entitled to, in the first hour and in the third.
+    assert figures(here, 3 * HOUR).fairness.by_budget["b"] == fulfilled(0, 4)
 
 
 def test_what_is_above_its_caps_is_due_only_without_them() -> None:

@@ -2,11 +2,13 @@
 
 A class is counted in every pool that it accepts and whose hosts without a hold could take it were they empty
 (2.10). One that waits as `budget-cap` or `protected-cap` is above its caps and is counted apart: placement has
-said so itself, so caps are not computed a second time. Whether a class fits is asked once for every change of
-the pool's hosts, and only once time has passed: hosts come and go in bursts.
+said so itself, so caps are not computed a second time. Whether a class fits is asked again when the pool's hosts
+changed, and only once time has passed: hosts come and go in bursts. What asks for nothing but GPUs is answered by
+the number of hosts of each size, and where no such answer changed no class is looked at.
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from fairlease.core.constraint import host_takes
 from fairlease.core.host import Host
@@ -19,8 +21,8 @@ from fairlease_schemas.reasons import Reason
 
 CAPS = frozenset((Reason.BUDGET_CAP, Reason.PROTECTED_CAP))
 
+Key = TypeVar("Key", str, tuple[str, str])
 Plain = tuple[int, int]
-Changed = Callable[[BudgetId, PoolId], None]
 
 
 class Sum:
@@ -34,22 +36,30 @@ class Sum:
 
 
 class _Class:
-    """Equal requests that wait. `fits` are the pools that could take one of them."""
+    """Equal requests that wait. `fits` are the pools that could take one of them, `sums` where they are counted."""
 
-    __slots__ = ("budget", "count", "fits", "gpus", "is_capped", "is_idle", "request")
+    __slots__ = ("budget", "count", "fits", "gpus", "is_capped", "is_idle", "is_plain", "request", "sums")
 
     def __init__(self, job: Job) -> None:
         self.budget = job.budget
         self.request = job.request
+        self.is_plain = is_plain(job.request)
         self.gpus = job.gpus
         self.is_idle = job.is_idle_work
         self.is_capped = False
         self.count = 0
         self.fits: tuple[PoolId, ...] = ()
+        self.sums: tuple[Sum, ...] = ()
+
+
+def is_plain(request: Request) -> bool:
+    """Whether it asks of hosts for GPUs alone."""
+    sizes = request.cpu_per_host or request.memory_per_host_mib or request.disk_per_host_mib
+    return request.constraints is None and not sizes
 
 
 class Demand:
-    """What waits now. `changed` is called for a leaf and pool once their sums are other ones."""
+    """What waits now. Whoever is in `on_pool` and `on_leaf` is called once the sums there are other ones."""
 
     def __init__(self) -> None:
         self.in_pool: dict[PoolId, Sum] = {}
@@ -58,13 +68,16 @@ class Demand:
         """Budgeted work that waits."""
         self.anywhere: dict[BudgetId, Sum] = {}
         """Budgeted work that waits for any pool, counted once."""
-        self.changed: list[Changed] = []
+        self.on_pool: list[Callable[[PoolId], None]] = []
+        self.on_leaf: list[Callable[[BudgetId, PoolId], None]] = []
         self._classes: dict[str, _Class] = {}
         self._key_of: dict[JobId, str] = {}
         self._capped: set[str] = set()
         self._hosts: dict[PoolId, dict[HostId, Host]] = {}
         self._pool_of: dict[HostId, PoolId] = {}
+        self._sizes: dict[PoolId, dict[int, int]] = {}
         self._plain: dict[PoolId, dict[Plain, bool]] = {}
+        self._choosy = 0
         self._stale: dict[PoolId, None] = {}
 
     def look(self, job: Job) -> None:
@@ -80,7 +93,8 @@ class Demand:
         found = self._classes.get(key)
         if found is None:
             found = self._classes[key] = _Class(job)
-            found.fits = tuple(pool for pool in job.request.pools if self._can_take(pool, job.request))
+            self._choosy += not found.is_plain
+            self._fit(found, self._takers(job.request))
             found.is_capped = key in self._capped
         self._count(key, found, 1)
 
@@ -102,39 +116,71 @@ class Demand:
         before = self._pool_of.get(host.id, pool)
         self._pool_of[host.id] = pool
         known = self._hosts.setdefault(before, {}).pop(host.id, None)
+        if known is not None:
+            self._sizes[before][known.gpus] -= 1
         if not host.holds:
             self._hosts.setdefault(pool, {})[host.id] = host
-        if not (known is not None and not host.holds and known.inventory == host.inventory):
+            sizes = self._sizes.setdefault(pool, {})
+            sizes[host.gpus] = sizes.get(host.gpus, 0) + 1
+        is_same = known is not None and not host.holds and known.inventory == host.inventory
+        if not is_same and (known is not None or not host.holds):
             self._stale[before] = self._stale[pool] = None
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether hosts changed since the classes were last asked for: then `settle` comes before time passes."""
+        return bool(self._stale)
+
     def settle(self) -> None:
-        """Ask again which classes the changed pools could take. To be called before time passes."""
-        if not self._stale:
-            return
+        """Ask again which classes the changed pools could take."""
         stale = set(self._stale)
         self._stale.clear()
-        for pool in stale:
-            self._plain.pop(pool, None)
+        is_other = self._choosy > 0
+        for pool in sorted(stale):
+            known = self._plain.get(pool, {})
+            for shape in known:
+                can_take = self._has_whole(pool, *shape)
+                is_other = is_other or can_take != known[shape]
+                known[shape] = can_take
+        if not is_other:
+            return
         for found in self._classes.values():
             if stale.isdisjoint(found.request.pools):
                 continue
-            fits = tuple(pool for pool in found.request.pools if self._can_take(pool, found.request))
+            fits = self._takers(found.request)
             if fits != found.fits:
                 self._add(found, -found.count)
-                found.fits = fits
+                self._fit(found, fits)
                 self._add(found, found.count)
 
+    def _takers(self, request: Request) -> tuple[PoolId, ...]:
+        """The accepted pools whose hosts could take the request."""
+        return tuple([pool for pool in request.pools if self._can_take(pool, request)])
+
+    def _fit(self, found: _Class, fits: tuple[PoolId, ...]) -> None:
+        """The class counts in these pools from now on."""
+        found.fits = fits
+        sums = [_of(self.in_pool, pool) for pool in fits]
+        if fits and not found.is_idle:
+            sums += [_of(self.of_leaf, (found.budget, pool)) for pool in fits]
+            sums.append(_of(self.anywhere, found.budget))
+        found.sums = tuple(sums)
+
     def _can_take(self, pool: PoolId, request: Request) -> bool:
-        is_plain = request.constraints is None and not (
-            request.cpu_per_host or request.memory_per_host_mib or request.disk_per_host_mib
-        )
-        if not is_plain:
+        if not is_plain(request):
             return self._has_hosts(pool, request)
         known = self._plain.setdefault(pool, {})
         shape = (request.hosts, request.gpus_per_host)
         if shape not in known:
-            known[shape] = self._has_hosts(pool, request)
+            known[shape] = self._has_whole(pool, *shape)
         return known[shape]
+
+    def _has_whole(self, pool: PoolId, hosts: int, gpus: int) -> bool:
+        """Whether the pool has hosts of the size: a gang takes whole ones, less than one host any that is as large."""
+        sizes = self._sizes.get(pool, {})
+        if hosts > 1:
+            return sizes.get(gpus, 0) >= hosts
+        return any(count and size >= gpus for size, count in sizes.items())
 
     def _has_hosts(self, pool: PoolId, request: Request) -> bool:
         able = {name: host for name, host in self._hosts.get(pool, {}).items() if not host_takes(request, host)}
@@ -147,22 +193,28 @@ class Demand:
         found.count += more
         self._add(found, more)
         if found.count == 0:
+            self._choosy -= not found.is_plain
             del self._classes[key]
 
     def _add(self, found: _Class, jobs: int) -> None:
         """So many jobs more of the class wait."""
         gpus = found.gpus * jobs
-        if not gpus or not found.fits:
+        if not gpus:
             return
-        sums = [self.in_pool.setdefault(pool, Sum()) for pool in found.fits]
-        if not found.is_idle:
-            sums += [self.of_leaf.setdefault((found.budget, pool), Sum()) for pool in found.fits]
-            sums.append(self.anywhere.setdefault(found.budget, Sum()))
-        for one in sums:
+        for one in found.sums:
             if found.is_capped:
                 one.capped += gpus
             else:
                 one.within += gpus
-        for told in self.changed:
-            for pool in found.fits:
-                told(found.budget, pool)
+        for pool in found.fits:
+            for told in self.on_pool:
+                told(pool)
+            for asked in () if found.is_idle else self.on_leaf:
+                asked(found.budget, pool)
+
+
+def _of(sums: dict[Key, Sum], key: Key) -> Sum:
+    found = sums.get(key)
+    if found is None:
+        found = sums[key] = Sum()
+    return found

@@ -68,10 +68,12 @@ class _Side:
 
     def note(self, now_ms: int, demanded_ppm: int) -> None:
         """What it demands from now on; once it was short for any time, it was."""
-        self.was_short = self.had_less(now_ms)
-        if demanded_ppm >= self.entitled_ppm:
-            self.short_ms = None
-        elif self.short_ms is None:
+        is_short = demanded_ppm < self.entitled_ppm
+        if self.short_ms is not None:
+            self.was_short = self.was_short or self.short_ms < now_ms
+            if not is_short:
+                self.short_ms = None
+        elif is_short:
             self.short_ms = now_ms
 
     def had_less(self, now_ms: int) -> bool:
@@ -97,13 +99,10 @@ class Shares:
         self._demand = demand
         self._scope = scope
         self._leaves: dict[BudgetId, _Leaf] = {}
-        self._is_stale = False
-        demand.changed.append(self._demand_changed)
-        pyramid.on_schedulable.append(lambda _pool: self.mark_stale())
-
-    def mark_stale(self) -> None:
-        """Capacity or the tree changed: who is entitled to what is asked before time passes."""
-        self._is_stale = True
+        self.is_stale = False
+        """Whether capacity or the tree changed: then `settle` comes before time passes."""
+        demand.on_leaf.append(self._demand_changed)
+        pyramid.on_schedulable.append(self._capacity_changed)
 
     def hold(self, budget: BudgetId, pool: PoolId, gpus: int) -> None:
         """Budgeted work of the leaf holds so many GPUs more."""
@@ -115,10 +114,8 @@ class Shares:
         self._rate(budget, leaf)
 
     def settle(self, tree: Tree) -> None:
-        """Divide the schedulable GPUs anew, if they or the tree are others. To be called before time passes."""
-        if not self._is_stale:
-            return
-        self._is_stale = False
+        """Divide the schedulable GPUs anew."""
+        self.is_stale = False
         leaves = dict.fromkeys(tree.leaves())
         for pool in self._pyramid.pools:
             if not self._scope.has_pool(pool):
@@ -168,8 +165,11 @@ class Shares:
                 spent_gpu_ms = node.used_gpu_ms + node.promised_gpu_ms
                 yield abs(spent_gpu_ms - node.entitled_gpu_ms) * PPM // node.entitled_gpu_ms
 
+    def _capacity_changed(self, _pool: PoolId) -> None:
+        self.is_stale = True
+
     def _demand_changed(self, budget: BudgetId, pool: PoolId) -> None:
-        if self._scope.has_pool(pool) and (budget, pool) in self._demand.of_leaf:
+        if self._scope.has_pool(pool):
             leaf = self._leaf(budget)
             self._side(leaf, pool)
             self._rate(budget, leaf)
@@ -181,18 +181,20 @@ class Shares:
         for pool, side in leaf.sides.items():
             waits = self._demand.of_leaf.get((budget, pool), _NOTHING)
             demanded_ppm = (side.held + waits.within) * PPM
-            whole_ppm = demanded_ppm + waits.capped * PPM
-            due += min(side.entitled_ppm, demanded_ppm)
-            uncapped += min(side.entitled_ppm, whole_ppm)
-            held, within, capped = held + side.held, within + waits.within, capped + waits.capped
             side.note(now_ms, demanded_ppm)
+            entitled_ppm = side.entitled_ppm
+            due += min(entitled_ppm, demanded_ppm)
+            uncapped += min(entitled_ppm, demanded_ppm + waits.capped * PPM)
+            held, within, capped = held + side.held, within + waits.within, capped + waits.capped
         if len(leaf.sides) > 1:  # what would take either of two pools waits in both, and is one demand
             waits = self._demand.anywhere.get(budget, _NOTHING)
             within, capped = min(within, waits.within), min(capped, waits.capped)
             due = min(due, (held + within) * PPM)
             uncapped = min(uncapped, (held + within + capped) * PPM)
-        leaf.due.set(now_ms, due)
-        leaf.uncapped.set(now_ms, uncapped)
+        if due != leaf.due.value:
+            leaf.due.set(now_ms, due)
+        if uncapped != leaf.uncapped.value:
+            leaf.uncapped.set(now_ms, uncapped)
 
     def _leaf(self, budget: BudgetId) -> _Leaf:
         found = self._leaves.get(budget)

@@ -33,7 +33,8 @@ class Impact:
         self._pyramid = pyramid
         self._scope = scope
         self._lookback_ms = 0
-        self._ends_ms = since_ms
+        self.ends_ms = since_ms
+        """When the present bucket is over: `turn` comes before whatever happens later."""
         self._held: dict[Side, Integral] = {}
         self._held_before: dict[Side, int] = {}
         self._schedulable_before: dict[PoolId, int] = {}
@@ -49,16 +50,16 @@ class Impact:
         """
         if not self._lookback_ms and lookback_ms:
             self._lookback_ms = lookback_ms
-            self._ends_ms += lookback_ms
-        while self._lookback_ms and self._ends_ms < now_ms:
-            self._end_piece(tree, self._ends_ms)
-            within, total = self._bucket(self._entitled, self._ends_ms)
+            self.ends_ms += lookback_ms
+        while self._lookback_ms and self.ends_ms < now_ms:
+            self._end_piece(tree, self.ends_ms)
+            within, total = self._bucket(self._entitled, self.ends_ms)
             self._within += within
             self._total += total
-            self._held_before = {side: held.upto(self._ends_ms) for side, held in self._held.items()}
+            self._held_before = {side: held.upto(self.ends_ms) for side, held in self._held.items()}
             self._entitled.clear()
             self._lookback_ms = lookback_ms
-            self._ends_ms += lookback_ms
+            self.ends_ms += lookback_ms
 
     def tree_changes(self, tree: Tree, now_ms: int) -> None:
         """Called with the tree that was in force until now: a new piece begins."""

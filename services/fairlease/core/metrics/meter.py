@@ -114,6 +114,7 @@ class Meter:
         self._is_counted = False
         self._record: Record | None = None
         self._stored_ms = 0
+        self._news = 0
         self._records = self._events = 0
         self._timeless = (0, 0)
         self._handlers: dict[type, _Handler] = {
@@ -165,8 +166,11 @@ class Meter:
             self._events += len(record.events)
         elif not self._at_ms:
             self._timeless = (self._timeless[0] + 1, self._timeless[1] + len(record.events))
-        if world.cycle.news_position == world.position and self._stored_ms:  # not before time began
-            self._follow.news(world.position, self._stored_ms)
+        news = world.cycle.news_position
+        if news != self._news:
+            self._news = news
+            if self._stored_ms:  # not before time began
+                self._follow.news(news, self._stored_ms)
         handlers = self._handlers
         for event in record.events:
             kind = type(event)
@@ -202,15 +206,18 @@ class Meter:
         self._is_counted = self._period.holds(at_ms)
         if is_first and self._is_counted:
             self._records, self._events = self._timeless
-        now_ms = self._period.clip(at_ms)
+        now_ms = self._period.clip(at_ms)  # before the period nothing has a length
         if now_ms > self._pyramid.now_ms:
             self._advance(now_ms)
 
     def _advance(self, now_ms: int) -> None:
         """Time passes: whatever was put off is said of the instant that ends, then buckets that are over end."""
-        self._demand.settle()
-        self._shares.settle(self._tree)
-        self._impact.turn(self._tree, self._policy.lookback_ms, now_ms)
+        if self._demand.is_stale:
+            self._demand.settle()
+        if self._shares.is_stale:
+            self._shares.settle(self._tree)
+        if now_ms > self._impact.ends_ms:
+            self._impact.turn(self._tree, self._policy.lookback_ms, now_ms)
         self._pyramid.now_ms = now_ms
 
     def _has_job(self, world: World, job: Job) -> bool:
@@ -345,7 +352,7 @@ class Meter:
     def _tree_changed(self, world: World, _event: BudgetChanged) -> None:
         self._impact.tree_changes(self._tree, self._pyramid.now_ms)
         self._tree = world.tree
-        self._shares.mark_stale()
+        self._shares.is_stale = True
 
     def _policy_changed(self, _world: World, event: PolicyChanged) -> None:
         self._policy = event.policy

@@ -59,21 +59,27 @@ class _Pool:
 
     def told_apart(self, at_ms: int, wanted: Sum | None) -> None:
         """What stands free: `rest` is what of it nobody keeps, `free` as much of that as somebody waits for."""
-        rest = max(0, self.schedulable.value - self.everybody.value - self.kept.value)
-        self.rest.set(at_ms, rest)
-        self.free.set(at_ms, min(rest, wanted.within if wanted is not None else 0))
+        rest = self.schedulable.value - self.everybody.value - self.kept.value
+        rest = max(rest, 0)
+        if rest != self.rest.value:
+            self.rest.set(at_ms, rest)
+        wanted_gpus = wanted.within if wanted is not None else 0
+        free = min(wanted_gpus, rest)
+        if free != self.free.value:
+            self.free.set(at_ms, free)
 
 
 class _Host:
     """What one host adds to its pool."""
 
-    __slots__ = ("gpus", "has_faults", "has_holds", "keepers", "kept", "on", "pool", "schedulable", "shown")
+    __slots__ = ("busy", "gpus", "has_faults", "has_holds", "keepers", "kept", "on", "pool", "schedulable", "shown")
 
     def __init__(self) -> None:
         self.pool = ""
         self.gpus = 0
         self.has_holds = self.has_faults = False
         self.on: dict[AttemptId, tuple[Tenancy, int]] = {}
+        self.busy = 0
         self.keepers = 0
         self.shown = self.schedulable = self.kept = 0
 
@@ -91,7 +97,7 @@ class Pyramid:
         self._hosts: dict[HostId, _Host] = {}
         self._tenancies: dict[AttemptId, Tenancy] = {}
         self._kept_by: dict[JobId, tuple[HostId, ...]] = {}
-        demand.changed.append(lambda _budget, pool: self._tell_apart(pool))
+        demand.on_pool.append(self._tell_apart)
 
     @property
     def pools(self) -> Iterable[PoolId]:
@@ -154,6 +160,7 @@ class Pyramid:
             host = self._hosts[part.host]
             gpus = len(part.gpus)
             host.on[attempt.id] = (tenancy, gpus)
+            host.busy += gpus
             self._recount(host)
         self._hold(tenancy, sum(len(p.gpus) for p in attempt.parts if not self._hosts[p.host].has_faults))
 
@@ -166,6 +173,7 @@ class Pyramid:
         for part in attempt.parts:
             host = self._hosts[part.host]
             del host.on[attempt.id]
+            host.busy -= len(part.gpus)
             gpus += 0 if host.has_faults else len(part.gpus)
             self._recount(host)
         self._hold(tenancy, -gpus)
@@ -189,7 +197,7 @@ class Pyramid:
     # sums --------------------------------------------------------------------------------------------
     def _recount(self, host: _Host) -> None:
         """Move the pool's sums by what the host adds otherwise than before."""
-        busy = sum(gpus for _, gpus in host.on.values())
+        busy = host.busy
         shown = max(host.gpus, busy)  # devices may go while an attempt still has them
         schedulable = 0 if host.has_faults else busy if host.has_holds else shown
         kept = schedulable - busy if host.keepers and not host.has_faults else 0
