@@ -18,6 +18,8 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `hosts` are all hosts of the gang in rank order; `rank` is this host's place among them. `run_grace_ms` is
     the contract's grace, for a stop that nobody orders: when the host's lease runs out (7.6).
     `array_index` is the job's place in its array (1.11), -1 outside one.
+    `is_of_before`: it was granted before the host's machine was started anew. What of it there was is gone, and it
+    must not begin, also where no disk remembers it.
     """
 
     attempt: AttemptId
@@ -32,13 +34,18 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     margin_ms: int = 30_000
     run_grace_ms: int = 0
     array_index: int = -1
+    is_of_before: bool = False
 
 
 class HostOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything the host shall run, as of this position of the log, and how long its lease lasts."""
+    """Everything the host shall run, as of this position of the log, and how long its lease lasts.
+
+    `incarnation` is the boot of the machine as it last registered: to another boot all of this is of before.
+    """
 
     epoch: int
     position: int
     host: HostId
     runs: tuple[RunOrder, ...] = ()
     lease_ms: int = 60_000
+    incarnation: str = ""
