@@ -5,6 +5,7 @@ clock. Medians of several turns, one after another, each begun when the cell is 
 """
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -107,17 +108,35 @@ def _events(live: Live) -> Iterator[tuple[int, Any]]:
 
 # the agent at rest ---------------------------------------------------------------------------------
 async def _at_rest(live: Live, hosts: int, rest_s: int) -> Figure:
-    """Processor time of the agent, in per cent of one core, while a job that does nothing runs on every host."""
+    """Processor time of the agent, in per cent of one core, while a job that does nothing runs on every host.
+
+    Beside it that of the dearest keeper of these jobs.
+    """
     jobs = [await _submit(live, f"rest-{number}", FOREVER) for number in range(hosts)]
     for job in jobs:
         await _running(live, job)
     await asyncio.sleep(BUSY_S)
-    pid = live.pids()["agent"]
-    before_ns, since_ns = _processor_ns(pid), time.monotonic_ns()
+    pids = [live.pids()["agent"], *_keepers(live.home)]
+    before_ns, since_ns = [_processor_ns(pid) for pid in pids], time.monotonic_ns()
     await asyncio.sleep(rest_s)
-    percent = 100 * (_processor_ns(pid) - before_ns) / (time.monotonic_ns() - since_ns)
+    took_ns = time.monotonic_ns() - since_ns
+    agent, *keepers = (
+        round(100 * (_processor_ns(pid) - before) / took_ns, 3) for pid, before in zip(pids, before_ns, strict=True)
+    )
     await _cancel(live, *jobs)
-    return Figure("agent_at_rest_cpu_percent", round(percent, 2), "%", {"hosts": hosts, "seconds": rest_s})
+    beside = {"hosts": hosts, "seconds": rest_s, "keepers": len(keepers), "keeper_worst": max(keepers)}
+    return Figure("agent_at_rest_cpu_percent", agent, "%", beside)
+
+
+def _keepers(home: Path) -> list[int]:
+    """The processes that keep the runs of this cell."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes()
+            if b"/agent/shim.py" in words and str(home).encode() in words:
+                found.append(int(path.parent.name))
+    return found
 
 
 def _processor_ns(pid: int) -> int:

@@ -22,6 +22,8 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Without `is_go` the part is only to be prepared: other parts of its gang are not ready yet (1.15). With it a gang
     of several hosts is told its `rendezvous`, unless its first host did not name one. `account` is who submitted the
     job: whose processes these are (1.16), whose bundles they may run (1.13), who may attach to them (1.17).
+    `is_of_before`: it was granted before the host's machine was started anew. What of it there was is gone, and it
+    must not begin, also where no disk remembers it.
     """
 
     attempt: AttemptId
@@ -39,13 +41,18 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_go: bool = True
     rendezvous: Rendezvous | None = None
     account: AccountId = ""
+    is_of_before: bool = False
 
 
 class HostOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything the host shall run, as of this position of the log, and how long its lease lasts."""
+    """Everything the host shall run, as of this position of the log, and how long its lease lasts.
+
+    `incarnation` is the boot of the machine as it last registered: to another boot all of this is of before.
+    """
 
     epoch: int
     position: int
     host: HostId
     runs: tuple[RunOrder, ...] = ()
     lease_ms: int = 60_000
+    incarnation: str = ""

@@ -161,7 +161,8 @@ class Court:
             logged = attempt.gone[host]
             if host not in attempt.lost:
                 assert (logged["end"], logged.get("exit_code")) == (gone["end"], gone.get("exit_code")), (name, host)
-            assert host not in attempt.started or (directory / "started.json").exists(), (name, host)
+            is_noted = host in self._desk.forgotten or (directory / "started.json").exists()
+            assert host not in attempt.started or is_noted, (name, host)
         began = {where: directory for where, directory in records.items() if (directory / "leader.json").exists()}
         _judge_times(began, attempts)
         for name, attempt in attempts.items():
@@ -187,7 +188,8 @@ def _judge_times(records: dict[tuple[str, str], Path], attempts: dict[str, Attem
     on_gpu: dict[str, list[tuple[int, int, str]]] = {}
     of_job: dict[str, dict[int, tuple[int, int]]] = {}
     for (name, host), directory in records.items():
-        if json.loads((directory / "gone.json").read_bytes())["end"] == "lost":
+        gone = json.loads((directory / "gone.json").read_bytes())
+        if gone["end"] == "lost" or gone.get("detail") == "the machine was restarted":
             continue
         facts, attempt = json.loads((directory / "run.json").read_bytes()), attempts[name]
         began, ended = ((directory / file).stat().st_mtime_ns for file in ("leader.json", "gone.json"))

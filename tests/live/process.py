@@ -24,6 +24,13 @@ def jobs_of(home: Path) -> list[int]:
     return [pid for pid in belonging(home) if b"FAIRLEASE_JOB=" in read(pid, "environ")]
 
 
+def on_host(home: Path, host: str) -> list[int]:
+    """Jobs of one host and their keepers."""
+    runs = f"{home}/agent/{host}/runs/".encode()
+    marks = (b"FAIRLEASE_HOST=" + host.encode() + b"\0", runs)
+    return [pid for pid in belonging(home) if any(mark in _words(pid) + b"\0" for mark in marks)]
+
+
 def kill(*pids: int) -> None:
     """SIGKILL to all of them, as close together as can be; gone ones are passed over."""
     send(signal.SIGKILL, *pids)

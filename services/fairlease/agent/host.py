@@ -43,6 +43,7 @@ KEPT_RUNS: Final = 500
 """Ended runs whose logs can still be read, per host."""
 UNNAMED_MARGIN_MS: Final = 20_000
 """What is no longer ordered has no grace, for its GPUs may be another's: TERM now, and KILL after half of this."""
+OF_BEFORE: Final = "the machine was started anew since it was granted"
 _RETRY_S: Final = 2.0
 _ATTEMPT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,126}")
 _SEEN: Final = "order.json"
@@ -103,6 +104,8 @@ class Host:
         self._gathering: set[asyncio.Task[None]] = set()
         self._boot = process.boot_id()
         self.lease = Lease(home, self._boot)
+        self.announced = asyncio.Event()
+        """Set once the bus knows which boot this is."""
         self._order: HostOrder | None = None
         self._order_term = 0
         self._seen = (0, 0)
@@ -119,8 +122,7 @@ class Host:
         self.lease.open()
         self._ports.open()
         self._sources.open()
-        up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
-        self.outbox.put("host-up", canonical(up), lambda: None)
+        self._say_up()
         self._runs.open()
         if self._map is not None:
             let_in(self._home.parent, self._home, self._home / "runs")
@@ -147,11 +149,13 @@ class Host:
         if order.host != self.id or stands < self._seen:
             log.info("%s: an order of %s at %s is not for us or not the newest", self.id, order.host, stands)
             return
+        self._order, self._order_term = order, self.lease.term
         if stands > self._seen:
             self._seen = stands
             self._remember(is_durable=False)
+            if not self._is_for_this_boot():
+                self._say_up()  # another life's word came after ours, or ours is still on its way
         self.lease.set_length(order.lease_ms)
-        self._order, self._order_term = order, self.lease.term
         self._agree()
 
     @property
@@ -213,6 +217,8 @@ class Host:
         if _ATTEMPT.fullmatch(wanted.attempt) is None:
             log.error("%s: an order names attempt %r, which cannot be a directory", self.id, wanted.attempt[:80])
             return False
+        if wanted.is_of_before or not self._is_for_this_boot():
+            return self._refuse(wanted, End.FAULT, OF_BEFORE)
         if wanted.stop:
             return self._refuse(wanted, End.CANCELLED, "never started")
         unknown = [gpu for gpu in wanted.gpus if gpu not in self._devices.inventory().gpus]
@@ -232,6 +238,10 @@ class Host:
             else:
                 self._wait_for_others(wanted)
         return True
+
+    def _is_for_this_boot(self) -> bool:
+        """Whether the order was made for this life of the host: what others began is gone, and begins nowhere here."""
+        return self._order is not None and self._order.incarnation in ("", self._boot)
 
     def _may_start(self) -> bool:
         """Whether the host has its lease, and the order came in its present term: one from before may be over."""
@@ -363,6 +373,10 @@ class Host:
         return told
 
     # what it says --------------------------------------------------------------------------------
+    def _say_up(self) -> None:
+        up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
+        self.outbox.put("host-up", canonical(up), self.announced.set)
+
     def _changed(self, run: Run) -> None:
         if not self._is_open:
             return

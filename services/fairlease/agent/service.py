@@ -179,8 +179,14 @@ async def serve(
 
 
 async def _keep_lease(link: Link, host: Host) -> None:
-    """Renews the host's lease for ever. When it had run out, the order is read again: the one it had may be old."""
+    """Renews the host's lease for ever. When it had run out, the order is read again: the one it had may be old.
+
+    A host without a lease has nothing to lose: first the bus is told which boot this is, so that nothing is granted
+    to the one before.
+    """
     await link.is_up.wait()
+    if not host.lease.is_valid:
+        await host.announced.wait()
     await lease.keep(host.lease, partial(link.renew, host.id), host.incarnation, link.news.set)
 
 

@@ -520,10 +520,13 @@ class World:
                 self._s.lost[name] = (*self._s.lost.get(name, ()), event.host)
 
     def _host_changed(self, event: facts.HostEvent, now_ms: int) -> None:
-        host = facts.evolve(self._s.hosts.get(event.host), event, now_ms)
+        before = self._s.hosts.get(event.host)
+        host = facts.evolve(before, event, now_ms)
         if host is not None:
             self.fleet.put_host(host, now_ms, forget_before_ms=self._forget_before_ms())
             self._s.ordered.setdefault(host.id, self._s.position)  # a first order says how long its lease is
+            if before is not None and before.incarnation != host.incarnation:
+                self._s.ordered[host.id] = self._s.position  # its order says for which boot it is
             self._news()
 
     # the cycle -----------------------------------------------------------------------------------------
