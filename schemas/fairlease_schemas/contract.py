@@ -287,7 +287,7 @@ def _problem(error: dict[str, Any]) -> Problem:
     message = told.way_out(error, Contract, _PATTERNS_SAY)
     secret = kind_of(str(error.get("input"))) or kind_of(path)
     return Problem(
-        field=_harmless(path, 200) if not kind_of(path) else "spec",
+        field=(_harmless(path, 200) or "contract") if not kind_of(path) else "spec",
         rule="1.13" if secret else _rule_of(str(part) for part in error["loc"]),
         value=_shown(error.get("input")) if not secret and error["type"] not in ("missing", "value_error") else "",
         limit=", ".join(bounds)[:200],

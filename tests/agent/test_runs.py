@@ -324,3 +324,24 @@ async def test_a_run_that_a_restart_of_the_machine_ended_is_the_hosts_fault(
     bench.restart()
     gone = await bench.gone(bench.part("late"))
     assert (gone.end, gone.detail) == (End.FAULT, "the machine was restarted")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"\xff", b"[" * 100_000, None], ids=["empty", "{}", "bytes", "brackets", "gone"]
+)
+async def test_a_run_whose_record_was_spoiled_costs_nobody_else_anything(
+    bench: Bench, caplog: pytest.LogCaptureFixture, data: bytes | None
+) -> None:
+    spoiled, sound = bench.part("a"), bench.part("b", gpus=(1,))
+    bench.order(spoiled, sound)
+    for part in (spoiled, sound):
+        await bench.gone(part)
+    record = bench.directory(spoiled).path / layout.RUN
+    record.unlink() if data is None else record.write_bytes(data)
+    bench.restart()
+    assert bench.host.run(sound.attempt) is not None
+    assert bench.host.run(spoiled.attempt) is None
+    assert record.parent.is_dir()
+    bench.order(spoiled, sound)
+    await until(lambda: "the state directory refuses" in caplog.text, "the order for it is looked at")
+    assert len(bench.of(spoiled, RunStarted)) == 1, "what was ever begun is never begun again"

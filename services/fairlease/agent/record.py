@@ -212,7 +212,7 @@ class RunDirectory:
     def acked_checkpoint(self) -> str:
         """The digest of the last manifest that the bus has acknowledged; empty for none."""
         try:
-            return (self.path / _ACKED_CHECKPOINT).read_text(encoding="ascii")
+            return (self.path / _ACKED_CHECKPOINT).read_text(encoding="ascii", errors="replace")
         except FileNotFoundError:
             return ""
 

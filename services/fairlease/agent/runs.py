@@ -80,7 +80,12 @@ class Runs:
         for path in removing:
             clear(path)
         for directory in found:
-            run = self._runs[directory.attempt] = Run(directory)
+            try:
+                run = Run(directory)
+            except (OSError, ValueError, RecursionError) as error:  # one spoiled directory must not cost the host
+                log.warning("%s: no run can be read there, and it is left alone: %s", directory.path, error)
+                continue
+            self._runs[directory.attempt] = run
             self._follow(run)
         self._sweep()
 
@@ -224,7 +229,7 @@ class Runs:
 
     def _listen(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            for name in os.read(self._pipe, 65536).decode().split():
+            for name in os.read(self._pipe, 65536).decode(errors="replace").split():
                 run = self._runs.get(name)
                 if run is not None:
                     self._look(run)
