@@ -17,7 +17,8 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     all of it gone within `grace_ms` + `margin_ms`, the policy's stop margin.
     `hosts` are all hosts of the gang in rank order; `rank` is this host's place among them. `run_grace_ms` is
     the contract's grace, for a stop that nobody orders: when the host's lease runs out (7.6).
-    `array_index` is the job's place in its array (1.11), -1 outside one.
+    `array_index` is the job's place in its array (1.11), -1 outside one. With `is_clean` what earlier attempts
+    left where checkpoints go is set aside before the start (8.3).
     """
 
     attempt: AttemptId
@@ -32,6 +33,7 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     margin_ms: int = 30_000
     run_grace_ms: int = 0
     array_index: int = -1
+    is_clean: bool = False
 
 
 class HostOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -271,6 +271,9 @@ class Host:
         inventory = self._devices.inventory()
         told = stores.environment(command.checkpoint.uri, wanted.job, self._stores, can_make=inventory.is_simulated)
         place, number = told.get("FAIRLEASE_CHECKPOINT_DIR"), wanted.attempt.rpartition("-a")[2]
+        if place and wanted.is_clean and number.isdigit():
+            beside = stores.set_aside(Path(place), int(number))
+            log.info("%s: begins anew; what was saved before lies in %s", wanted.attempt, beside)
         manifest = resume.newest(Path(place)) if place and command.resumable and number.isdigit() else None
         if manifest is not None:
             state, hosts = command.state or {}, len(wanted.hosts)

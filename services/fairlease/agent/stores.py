@@ -9,6 +9,7 @@ job's own business: it gets the address.
 
 import asyncio
 import contextlib
+import errno
 import re
 import threading
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from fairlease_schemas.ids import JobId
 
 _T = TypeVar("_T")
 _STORE: Final = re.compile(r"store:(?P<name>[a-z0-9][a-z0-9_-]*)/(?P<path>[A-Za-z0-9._=+@:,/-]*)")
+
+ASIDE_NOTE: Final = ".fairlease-set-aside"
+"""In a directory that was set aside: why it lies there."""
 
 
 class StoreRefused(Exception):
@@ -53,6 +57,28 @@ def _directory(uri: str, job: JobId, stores: Path, *, can_make: bool) -> Path:
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise StoreRefused(f"{uri[:80]!r}: {error.strerror}") from error
     return place
+
+
+def set_aside(place: Path, number: int) -> Path | None:
+    """Moves what earlier attempts left in a job's place beside it, once for attempt `number`; where it lies, or None.
+
+    Nothing is deleted and nothing written over: the directory as it is gets another name, at one stroke. Every host of
+    a gang does so and only the first has an effect, also when others come after its run has begun to save: the name
+    is taken then, by a directory that is never empty. OSError as usual.
+    """
+    beside = place.with_name(f"{place.name}.before-a{number}")
+    if not beside.exists():
+        try:
+            (place / ASIDE_NOTE).write_text(f"set aside before attempt {number}\n", encoding="ascii")
+            place.rename(beside)
+        except FileNotFoundError:
+            pass  # another host of the gang has just done it, and not yet made the new one
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            (place / ASIDE_NOTE).unlink(missing_ok=True)  # the other's directory is new, and stays as it is
+    place.mkdir(parents=True, exist_ok=True)
+    return beside if beside.exists() else None
 
 
 async def aside(call: Callable[[], _T]) -> _T:

@@ -48,6 +48,7 @@ def _run(world: World, policy: Policy, host: HostId, job: Job, attempt: Attempt)
         margin_ms=policy.stop_margin_ms,
         run_grace_ms=job.request.grace_ms,
         array_index=_array_index(job),
+        is_clean=attempt.is_clean,
     )
 
 
