@@ -32,7 +32,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `lease_*` rule how long a host may be silent (7.6), `fault_*` what follows a fault (7.7): how long healthy hosts
     are kept for the job, and after faults on how many hosts within which span it is held.
     `on_resume_refused` is what becomes of a job whose checkpoint does not fit (8.3): `fail`, also when it is empty, or
-    `restart`, clean.
+    `restart`, clean. `return_checks` are the checks that a host must have passed before it is given back (7.4).
     `max_draining_permille` is how much of a pool drains at once, `breaker_*` how much of it may fall to holds that
     nobody asked for within a span (7.3).
     `max_grants_per_cycle` and `max_classes_per_pool` bound one record (log.md L2); they count steps.
@@ -77,6 +77,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     breaker_permille: int = 100
     breaker_span_ms: int = HOUR_MS
     on_resume_refused: str = ""
+    return_checks: tuple[str, ...] = ()
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="policy-changed"):
