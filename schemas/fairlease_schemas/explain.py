@@ -123,7 +123,8 @@ class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
 
     `held_by` is who holds it and `held_for` why, `cancelled_for` the job that it waited for and that did not end
     well. `array_index` is its place among the `array_count` jobs of its array, absent outside one. `rest_ms` is what
-    a fault left of the window for its next attempt, absent where that has a whole one.
+    a fault left of the window for its next attempt, absent where that has a whole one. `bound_to` is the pool that its
+    checkpoint can be read in, empty for any; `is_clean` when its next attempt, or the present one, begins anew.
     """
 
     job: str
@@ -148,6 +149,8 @@ class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
     array_count: int = 0
     held_for: str = ""
     rest_ms: int | None = None
+    bound_to: str = ""
+    is_clean: bool = False
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):

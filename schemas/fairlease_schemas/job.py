@@ -187,10 +187,14 @@ class AttemptEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class CheckpointConfirmed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-confirmed"):
-    """The attempt has saved its state: lost GPU-time is measured from the log time of this record (8.2)."""
+    """The attempt has saved its state: lost GPU-time is measured from the log time of this record (8.2).
+
+    With `is_bound` it can be read in no other pool, and the job keeps to the attempt's (8.3).
+    """
 
     attempt: AttemptId
     step: int = 0
+    is_bound: bool = False
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):

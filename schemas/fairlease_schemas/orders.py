@@ -23,7 +23,8 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     of several hosts is told its `rendezvous`, unless its first host did not name one. `account` is who submitted the
     job: whose processes these are (1.16), whose bundles they may run (1.13), who may attach to them (1.17).
     `is_of_before`: it was granted before the host's machine was started anew. What of it there was is gone, and it
-    must not begin, also where no disk remembers it.
+    must not begin, also where no disk remembers it. With `is_clean` what earlier attempts left where checkpoints go is
+    set aside before the start (8.3).
     """
 
     attempt: AttemptId
@@ -42,6 +43,7 @@ class RunOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rendezvous: Rendezvous | None = None
     account: AccountId = ""
     is_of_before: bool = False
+    is_clean: bool = False
 
 
 class HostOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -59,13 +59,15 @@ class RunGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 class CheckpointDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-done"):
     """The manifest of a checkpoint of this attempt arrived; `step` is the training step it holds.
 
-    `digest` is the SHA-256 of the manifest's bytes, which lie beside the checkpoint.
+    `digest` is the SHA-256 of the manifest's bytes, which lie beside the checkpoint. `is_bound` when its format can
+    be read at no other place than one of its kind (8.3).
     """
 
     attempt: AttemptId
     token: str
     step: int = 0
     digest: str = ""
+    is_bound: bool = False
 
 
 KINDS = {

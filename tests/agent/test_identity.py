@@ -284,6 +284,22 @@ def given_to(stores_dir: Path, user: pwd.struct_passwd, path: str, job: str = "j
     return Path(told["FAIRLEASE_CHECKPOINT_DIR"])
 
 
+def test_what_is_set_aside_stays_its_users_and_no_link_of_his_is_written_through(place: Path) -> None:
+    # rule: 1.16 8.3
+    who = ANN if IS_ROOT else SELF
+    old, victim = given_to(place, who, "run"), place / "victim"
+    victim.write_text("ours")
+    (old / "step").write_text("1")
+    (old / stores.ASIDE_NOTE).symlink_to(victim)
+    owner = User(name=who.pw_name, uid=who.pw_uid, gid=who.pw_gid, home=who.pw_dir)
+    for _ in range(2):  # a gang of two hosts
+        stores.environment("store:ckpt/run", "job-a", place, can_make=True, owner=owner, clean_for=2)
+    assert victim.read_text() == "ours"
+    assert (old.with_name("job-a.before-a2") / "step").read_text() == "1"
+    assert list(old.iterdir()) == []
+    assert (old.stat().st_uid, old.stat().st_mode & 0o777) == (who.pw_uid, 0o700)
+
+
 @pytest.mark.parametrize(
     ("path", "job", "why"),
     [

@@ -45,12 +45,36 @@ async def test_a_checkpoint_is_reported_with_its_step_and_the_digest_of_its_mani
     manifest = (bench.directory(part).path / layout.WORK / "fairlease-manifest.json").read_bytes()
     digest = bench.directory(part).acked_checkpoint()
     assert bench.of(part, CheckpointDone) == [
-        CheckpointDone(attempt=part.attempt, token=part.token, step=7, digest=digest)
+        CheckpointDone(attempt=part.attempt, token=part.token, step=7, digest=digest, is_bound=True)
     ]
     assert digest == hashlib.sha256(manifest).hexdigest()
     said = msgspec.json.decode(manifest)
     assert (said["job"], said["attempt"], said["step"], said["world_size"]) == (part.job, 1, 7, 2)
     assert [entry["path"] for entry in said["files"]] == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("says", "is_bound"),
+    [
+        pytest.param({}, True, id="nothing"),
+        pytest.param({"format": "pt"}, True, id="a format of one place"),
+        pytest.param({"format": "dcp"}, False, id="a format that reshards"),
+        pytest.param({"resumable_on": {"elastic": True}}, False, id="a run that is elastic"),
+        pytest.param({"resumable_on": {"gpu_types": ["L40S"]}}, False, id="other models that it can go on at"),
+        pytest.param({"format": 7, "resumable_on": None}, True, id="what nobody can read"),
+    ],
+)
+async def test_a_checkpoint_is_reported_with_whether_it_can_be_read_elsewhere(
+    bench: Bench, says: dict[str, object], is_bound: bool
+) -> None:
+    # rule: 8.3
+    part = bench.part("a", shell("echo ready; sleep 1000"))
+    bench.order(part)
+    await bench.printed(part, "ready")
+    say(bench, part, step=3, **says)
+    await until(lambda: steps(bench, part), "it is reported")
+    (report,) = bench.of(part, CheckpointDone)
+    assert (report.step, report.is_bound) == (3, is_bound)
 
 
 async def test_what_is_saved_at_the_very_end_is_reported_before_the_end(bench: Bench) -> None:

@@ -12,6 +12,8 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from fairlease.core.deciders import RULES
 from fairlease.core.job import Phase
 from fairlease.core.line import class_key
@@ -135,6 +137,8 @@ class Tended(Cell):
             said = RunGone(attempt=attempt_id, token=str(attempt.token), end=what, exit_code=code)
         elif attempt.ending is None:
             said = what(attempt=attempt_id, token=str(attempt.token))
+            if isinstance(said, CheckpointDone):  # of a format that can be read nowhere else
+                said = replace(said, is_bound=True)
         else:
             return
         self.step("admission", (self.answer(said, attempt.hosts[index], "FL_LAB_REPORTS"),))

@@ -25,7 +25,7 @@ def test_data_is_the_same_to_a_program_and_commands_no_terminal(
     shown = capsys.readouterr().out
     assert hidden_in(shown) == set()
     read = YAML(typ="safe", pure=True).load(shown) if form == "yaml" else json.loads(shown)
-    assert read == (VIEW if form != "jsonl" else {**VIEW["rows"][0], "as_of": VIEW["as_of"]})  # type: ignore[index]
+    assert read == (VIEW if form != "jsonl" else {**VIEW["rows"][0], "as_of": VIEW["as_of"]})  # type: ignore[index]  # rows of plain data
 
 
 def test_chinese_stays_chinese(capsys: pytest.CaptureFixture[str]) -> None:

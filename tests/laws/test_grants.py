@@ -70,7 +70,7 @@ class Occupancy:
         job = cell.world.jobs[event.job]
         request, hosts = job.request, [part.host for part in event.parts]
         assert len(set(hosts)) == len(hosts) == request.hosts, "the gang is whole, each host once"
-        assert event.pool in request.pools
+        assert event.pool in job.pools
         assert event.number == len(job.attempts)
         self.kept.pop(event.job, None)
         in_force = [made for made, until_ms in self.kept.values() if at_ms < until_ms and made.pool == event.pool]

@@ -53,7 +53,7 @@ class GangsAreWhole(Law):
                 assert len({part.host for part in event.parts}) == job.request.hosts
                 if job.request.hosts > 1:
                     assert all(cell.world.fleet.hosts[p.host].gpus == len(p.gpus) for p in event.parts)
-                assert event.pool in job.request.pools
+                assert event.pool in slow.pools(job)
                 assert event.number == len(job.attempts) + 1
                 assert str(job.phase) == "waiting"
                 assert job.live is None

@@ -225,6 +225,12 @@ def window_ms(job: Any) -> int:  # noqa: ANN401 - a job, as data
     return max(0, whole_ms - ran_ms)
 
 
+def pools(job: Any) -> tuple[str, ...]:  # noqa: ANN401 - a job, as data
+    """Rule 8.3: where the job may go: the pool of its last confirmed checkpoint, if that can be read nowhere else."""
+    accepted: tuple[str, ...] = job.request.pools
+    return (job.bound_to,) if job.bound_to and job.request.is_resumable else accepted
+
+
 def promised(world: World, policy: Policy, pool: str, now_ms: int) -> dict[str, int]:
     """Rule 2.5 by leaf."""
     total: dict[str, int] = {}

@@ -362,14 +362,21 @@ class Host:
 
     def _looked_up(self, wanted: RunOrder, command: Command, user: User | None) -> dict[str, str]:
         inventory = self._devices.inventory()
+        digits = wanted.attempt.rpartition("-a")[2]
+        number = int(digits) if digits.isdigit() else 0
         told = stores.environment(
-            command.checkpoint.uri, wanted.job, self._stores, can_make=inventory.is_simulated, owner=user
+            command.checkpoint.uri,
+            wanted.job,
+            self._stores,
+            can_make=inventory.is_simulated,
+            owner=user,
+            clean_for=number if wanted.is_clean else 0,
         )
-        place, number = told.get("FAIRLEASE_CHECKPOINT_DIR"), wanted.attempt.rpartition("-a")[2]
-        manifest = resume.newest(Path(place)) if place and command.resumable and number.isdigit() else None
+        place = told.get("FAIRLEASE_CHECKPOINT_DIR")
+        manifest = resume.newest(Path(place)) if place and command.resumable and number else None
         if manifest is not None:
             state, hosts = command.state or {}, len(wanted.hosts)
-            resume.check(manifest, state, attempt=int(number), hosts=hosts, gpu_model=inventory.model)
+            resume.check(manifest, state, attempt=number, hosts=hosts, gpu_model=inventory.model)
         return told
 
     # what it says --------------------------------------------------------------------------------

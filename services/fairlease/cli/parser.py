@@ -178,6 +178,20 @@ def after(text: str) -> dict[str, str]:
     return {"job": job(name), "when": when or "ok"}
 
 
+def check(text: str) -> tuple[str, int, str]:
+    """A check of a host, written `NAME=CODE` or `NAME=CODE:TEXT`; of a text its last 200 characters."""
+    from fairlease_schemas.credential import kind_of
+
+    key, _, rest = text.partition("=")
+    code, _, output = rest.partition(":")
+    if code not in {"0", "1", "2", "3"}:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not NAME=CODE[:TEXT] with a code from 0 to 3")
+    secret = kind_of(output)
+    if secret:
+        raise argparse.ArgumentTypeError(f"the text of check {key[:40]} looks like {secret}: the log would keep it")
+    return name(key), int(code), output[-200:]
+
+
 def account(text: str) -> str:
     """The name of an account, or `*` for everybody."""
     return text if text == "*" else name(text)

@@ -16,6 +16,7 @@ from fairlease.cli.parser import (
     answer_options,
     array,
     block,
+    check,
     identity_options,
     instant,
     job,
@@ -258,6 +259,14 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     back = _leaf(hosts, "return", _WISHES, asking, about="take back one's own hold on a host")
     back.set_defaults(wish="return-host")
     back.add_argument("host", type=name, metavar="HOST")
+    back.add_argument(
+        "--check",
+        type=check,
+        action="append",
+        default=[],
+        metavar="NAME=CODE[:TEXT]",
+        help="a check that was made just now: 0 ok, 1 warning, 2 critical, 3 unknown; repeatable",
+    )
     budgets = _branch(verbs, "budget", "the budget tree: show, set, member")
     show = _leaf(
         budgets, "show", _QUESTIONS, parents, about="how a budget and those below it are set, and their shares"

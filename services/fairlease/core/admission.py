@@ -17,6 +17,7 @@ from fairlease.core.dependency import Fate
 from fairlease.core.dues import NEVER_MS
 from fairlease.core.hold import NOBODY, cancel, hold, release
 from fairlease.core.job import Attempt, Job, Phase
+from fairlease.core.policy_rules import RESTART
 from fairlease.core.stage import Stage
 from fairlease.core.submission import submit
 from fairlease.core.world import World
@@ -193,7 +194,7 @@ def _checkpoint(stage: Stage, host: str, said: reports.CheckpointDone) -> None:
     found = _reported(stage, host, said.attempt, said.token)
     if found is not None:
         step = said.step if 0 <= said.step <= MAX_STEP else 0
-        stage.emit(found[0], CheckpointConfirmed(attempt=said.attempt, step=step))
+        stage.emit(found[0], CheckpointConfirmed(attempt=said.attempt, step=step, is_bound=said.is_bound))
 
 
 def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
@@ -271,7 +272,8 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
     """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was.
 
     What the job did not do itself never counts as a retry: a preemption or drain, and a host's fault, also
-    when the process fails while it is being stopped for one. Nor does it when it saved itself and asked to go on.
+    when the process fails while it is being stopped for one. Nor does it when it saved itself and asked to go on,
+    or is to begin anew because its checkpoint does not fit (8.3): that once, for a clean start resumes nothing.
     """
     if end is End.SUCCEEDED:
         return JobSucceeded(job=job.id)
@@ -283,6 +285,8 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
     if attempt.ending in (End.PREEMPTED, End.FAULT):
         return JobRequeued(job=job.id, end=attempt.ending, rest_ms=faults.rest_ms(job, attempt))
+    if end is End.RESUME_REFUSED and policy.on_resume_refused == RESTART and not attempt.is_clean:
+        return JobRequeued(job=job.id, end=end)
     if _goes_on(job, attempt, end, exit_code):
         return JobRequeued(job=job.id, end=end)
     if end not in (End.START_FAILED, End.RESUME_REFUSED) and job.retries < job.request.max_retries:

@@ -72,7 +72,10 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """A registered host and its holds, oldest first; `registered_ms` is when it last registered."""
+    """A registered host and its holds, oldest first; `registered_ms` is when it last registered.
+
+    `fault_ms` is when it was last found that something broke here, 0 for never.
+    """
 
     id: HostId
     incarnation: str
@@ -80,6 +83,7 @@ class Host(msgspec.Struct, frozen=True):
     holds: tuple[Hold, ...] = ()
     registered_ms: int = 0
     drain: Drain | None = None
+    fault_ms: int = 0
 
     def is_held_as(self, kind: str) -> bool:
         """Whether a hold of that kind stands."""
@@ -103,13 +107,16 @@ def evolve(host: Host | None, event: HostEvent, at_ms: int) -> Host | None:
     """The host after the event; holds outlive a new registration."""
     match event:
         case HostRegistered():
-            holds, drain = (host.holds, host.drain) if host else ((), None)
-            return Host(event.host, event.incarnation, event.inventory, holds, at_ms, drain)
+            fresh = Host(event.host, event.incarnation, event.inventory, registered_ms=at_ms)
+            if host is None:
+                return fresh
+            return msgspec.structs.replace(fresh, holds=host.holds, drain=host.drain, fault_ms=host.fault_ms)
         case HostHeld():
             if host is None:
                 return None
             hold = Hold(event.owner, event.kind, event.reason, at_ms)
-            return msgspec.structs.replace(host, holds=(*host.holds, hold))
+            fault_ms = at_ms if event.kind in FAULT_KINDS else host.fault_ms
+            return msgspec.structs.replace(host, holds=(*host.holds, hold), fault_ms=fault_ms)
         case HostHoldCleared():
             if host is None:
                 return None
@@ -281,7 +288,9 @@ def command(
             return None
         return HostHeld(host=host.id, owner=answer.who, kind=CORDON, reason=said.reason[:200])
     if own:
-        return HostHoldCleared(host=host.id, owner=answer.who, kind=DRAIN if DRAIN in own else CORDON)
+        return HostHoldCleared(
+            host=host.id, owner=answer.who, kind=DRAIN if DRAIN in own else CORDON, checks=said.checks
+        )
     if host.holds:
         owners = ", ".join(sorted({hold.owner for hold in host.holds}))
         problem = Problem(

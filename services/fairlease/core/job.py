@@ -65,7 +65,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost when they left for it (2.6). `ending` is the end that was asked for, by `stopped_by` if not its owner,
     `stop_for` the claim it makes room for, `drained_from` the host that drains, with `is_credited` at its
     deadline; `gone` are the parts that have left, in the order of their reports. `ready` are the hosts whose parts
-    may begin, `rendezvous` is where they meet (1.15); `detail` says more about the end that was asked for.
+    may begin, `rendezvous` is where they meet (1.15); `detail` says more about the end that was asked for. `is_clean`
+    when it resumes nothing.
     """
 
     id: AttemptId
@@ -96,6 +97,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ready: tuple[HostId, ...] = ()
     rendezvous: Rendezvous | None = None
     detail: str = ""
+    is_clean: bool = False
 
     @property
     def is_go(self) -> bool:
@@ -138,6 +140,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `preemptions_ms` are the last instants at which it was told to leave for somebody (5.7), and
     `caused_gpu_ms` what victims have lost for its claim so far, handed to its next attempt. `held_by` is who
     holds it, `cancelled_for` the job whose end ended it (1.11), `rest_ms` what a fault left of its window (7.7).
+    `bound_to` is the pool that its last checkpoint can be read in, empty for any, and `is_clean` says that what it
+    has saved does not fit and nothing has been saved since: its next attempt begins anew (8.3).
     """
 
     id: JobId
@@ -162,6 +166,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     held_for: str = ""
     cancelled_for: JobId = ""
     rest_ms: int | None = None
+    bound_to: PoolId = ""
+    is_clean: bool = False
 
     @property
     def live(self) -> Attempt | None:
@@ -176,6 +182,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_apart(self) -> bool:
         """Whether it is over or held: an attempt that it may still have is no business of it any more."""
         return self.is_terminal or self.phase is Phase.HELD
+
+    @property
+    def pools(self) -> tuple[PoolId, ...]:
+        """Where it competes: the pools that it accepts, in order, or the one that its checkpoint keeps it to (8.3)."""
+        return (self.bound_to,) if self.bound_to else self.request.pools
 
     @property
     def window_ms(self) -> int:
@@ -251,6 +262,7 @@ def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
         is_stillborn=is_stillborn,
         caused_gpu_ms=job.caused_gpu_ms,
         start_limit_ms=event.start_limit_ms,
+        is_clean=job.is_clean,
     )
     phase = job.phase if is_stillborn else Phase.GRANTED
     return replace(job, attempts=(*job.attempts, attempt), phase=phase, caused_gpu_ms=0)
@@ -306,7 +318,12 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             attempt = job.live
             if attempt is None:
                 return job
-            return replace(job, attempts=(*job.attempts[:-1], replace(attempt, checkpoint_ms=at_ms)))
+            return replace(
+                job,
+                attempts=(*job.attempts[:-1], replace(attempt, checkpoint_ms=at_ms)),
+                bound_to=attempt.pool if event.is_bound and job.request.is_resumable else "",
+                is_clean=False,
+            )
         case AttemptEnding():
             return stop(job, event.end, event.grace_ms, at_ms, by=event.account, detail=event.detail)
         case PartGone():
@@ -354,6 +371,8 @@ def _requeued(job: Job, event: JobRequeued, at_ms: int) -> Job:
     """The job waits again; one that was held while it was granted stays held."""
     retries = job.retries + event.counts_as_retry
     job = replace(job, retries=retries, waiting_since_ms=at_ms, rest_ms=event.rest_ms)
+    if event.end is End.RESUME_REFUSED:  # what it has saved is set aside before it begins anew
+        job = replace(job, bound_to="", is_clean=True)
     if job.phase is Phase.HELD:
         return job
     until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0

@@ -22,7 +22,7 @@ def class_key(job: Job) -> str:
     the hosts may be long and stands there as a digest. What a fault left of a window is no whole one (7.7).
     """
     request = job.request
-    pools = "+".join(request.pools)
+    pools = "+".join(job.pools)
     lane = f"/{request.lane}:{job.account}" if request.lane else ""
     shape = f"{request.hosts}x{request.gpus_per_host}"
     rest = "" if job.rest_ms is None else f"/rest-{job.rest_ms}ms"

@@ -54,6 +54,7 @@ def _run(world: World, policy: Policy, host: HostId, job: Job, attempt: Attempt)
         rendezvous=attempt.rendezvous if attempt.is_go else None,
         account=job.account,
         is_of_before=attempt.granted_ms < there.registered_ms,  # a host with work registers anew after a boot alone
+        is_clean=attempt.is_clean,
     )
 
 

@@ -58,7 +58,7 @@ class Outlooks:
 
     def best(self, job: Job) -> Outlook | None:
         """The soonest outlook over the pools that the job accepts, in their order; None when it accepts none."""
-        found = [self.of(job, pool) for pool in job.request.pools if pool in self._world.fleet.pools()]
+        found = [self.of(job, pool) for pool in job.pools if pool in self._world.fleet.pools()]
         return min(found, key=_soonness, default=None)
 
     def of(self, job: Job, pool: PoolId) -> Outlook:
@@ -110,7 +110,7 @@ class Outlooks:
 def pool_rank(world: World, pool: PoolId) -> PoolRank:
     """What caps read of a rank: how large the pool is, and who waits for it."""
     meter = world.fleet.schedulable.get(pool)
-    waiting = (w for w in world.line.classes.values() if pool in w.sample.request.pools)
+    waiting = (w for w in world.line.classes.values() if pool in w.sample.pools)
     leaves = tuple(request_class(w) for w in waiting if not w.sample.is_idle_work)
     return PoolRank(pool=pool, schedulable_gpus=meter.value if meter else 0, nodes=(), leaves=leaves)
 

@@ -208,6 +208,8 @@ def job_view(world: World, job: Job) -> JobView:
         cancelled_for=job.cancelled_for,
         array_index=request.array.index if request.array is not None else None,
         array_count=request.array.count if request.array is not None else 0,
+        bound_to=job.bound_to,
+        is_clean=job.is_clean and not job.is_terminal,
         rest_ms=job.rest_ms if job.live is None and not job.is_terminal else None,
     )
 

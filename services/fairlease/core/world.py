@@ -330,7 +330,7 @@ class World:
             ):
                 self._host_changed(event, now_ms)
             case host_events.LeaseLost():
-                self._lease_lost(event)
+                self._lease_lost(event, now_ms)
             case host_events.BreakerTripped():
                 self._s.breaker[event.pool] = now_ms
             case budget_events.BudgetChanged():
@@ -514,7 +514,10 @@ class World:
         self._s.policy_address = address
         self._news()
 
-    def _lease_lost(self, event: host_events.LeaseLost) -> None:
+    def _lease_lost(self, event: host_events.LeaseLost, now_ms: int) -> None:
+        host = self._s.hosts.get(event.host)
+        if host is not None:
+            self._s.hosts[host.id] = lives.replace(host, fault_ms=now_ms)
         for name in event.attempts:
             if name in self._live:
                 self._s.lost[name] = (*self._s.lost.get(name, ()), event.host)
