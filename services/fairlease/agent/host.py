@@ -215,9 +215,10 @@ class Host:
     def _start(self, wanted: RunOrder, ready: Ready) -> None:
         command = ready.command
         env = environment(wanted, command.env, self._devices, dict(os.environ)) | ready.place
+        facts = msgspec.structs.replace(self._facts(wanted), has_terminal=command.terminal)
         signal_name = command.checkpoint.signal
         try:
-            self._runs.start(self._facts(wanted), command.command, env, signal_name=signal_name, code=ready.code)
+            self._runs.start(facts, command.command, env, signal_name=signal_name, code=ready.code)
         except OSError as error:
             self._unlearn(wanted.attempt)
             self._try_again(wanted.attempt, error)

@@ -128,7 +128,15 @@ class Runs:
         def ready(making: Path) -> None:
             nonlocal shim
             try:
-                shim = self._spawn(final.path, command, env, signal_name=signal_name, errors_in=making, gate=gate)
+                shim = self._spawn(
+                    final.path,
+                    command,
+                    env,
+                    signal_name=signal_name,
+                    has_terminal=facts.has_terminal,
+                    errors_in=making,
+                    gate=gate,
+                )
             except OSError as error:
                 log.warning("%s: no shim for it: %s", facts.attempt, error)
 
@@ -181,6 +189,7 @@ class Runs:
         env: dict[str, str],
         *,
         signal_name: str = "TERM",
+        has_terminal: bool = False,
         errors_in: Path | None = None,
         gate: int | None = None,
     ) -> int:
@@ -193,6 +202,7 @@ class Runs:
                 "log_bytes": self._log_bytes,
                 "signal": signal_name,
                 "cgroup": self._cgroups,
+                "terminal": has_terminal,
             }
             with open(order, "wb", closefd=False) as file:
                 file.write(json.dumps(body).encode())
