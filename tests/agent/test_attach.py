@@ -278,4 +278,4 @@ async def test_there_is_an_end_to_how_many_attach(bench: Bench, sessions: Sessio
     for _ in range(MOST_SESSIONS):
         await attached(sessions, part)
     answer = await sessions.attach(question(part))
-    assert answer.problem == "64 clients are attached to terminals of host-001 already"
+    assert answer.problem == "16 clients are attached to the terminal of job-a-a1 already"

@@ -34,12 +34,13 @@ from fairlease_schemas.attach import (
     Taken,
     Typed,
 )
+from fairlease_schemas.ids import AttemptId
 from fairlease_schemas.subjects import Subjects
 
 log = logging.getLogger("fairlease.agent")
 
-MOST_SESSIONS: Final = 64
-"""On one host."""
+MOST_SESSIONS: Final = 16
+"""At one terminal, so that nobody takes the others' room."""
 _MOST_UNTAKEN_BYTES: Final = 64 * 1024
 _LOOK_S: Final = 1.0
 _INBOX: Final = re.compile(r"_INBOX\.[A-Za-z0-9_.-]{1,128}")
@@ -66,7 +67,7 @@ class Sessions:
         self._bus = bus
         self._subjects = subjects
         self._silence_s = silence_s
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], AttemptId] = {}
 
     @property
     def count(self) -> int:
@@ -103,8 +104,8 @@ class Sessions:
         subject = self._subjects.ask(f"agent-{self._host.id}", f"attach-{secrets.token_hex(16)}")
         listening = await self._bus.subscribe(subject, cb=session.on_typed)
         task = asyncio.get_running_loop().create_task(session.run(listening, self._silence_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = asked.attempt
+        task.add_done_callback(self._tasks.pop)
         return AttachAnswer(input=subject)
 
     def _problem(self, run: Run | None, asked: AttachQuestion) -> str:
@@ -118,8 +119,8 @@ class Sessions:
             return f"{shown} has no terminal: submit it with --interactive, or with terminal: true"
         if _INBOX.fullmatch(asked.output) is None:
             return "output must be an inbox of the client's, _INBOX.…"
-        if len(self._tasks) >= MOST_SESSIONS:
-            return f"{MOST_SESSIONS} clients are attached to terminals of {self._host.id} already"
+        if sum(attempt == asked.attempt for attempt in self._tasks.values()) >= MOST_SESSIONS:
+            return f"{MOST_SESSIONS} clients are attached to the terminal of {shown} already"
         return ""
 
 

@@ -15,7 +15,7 @@ import termios
 import threading
 import tty
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 PREFIX: Final = 0x1D
 """Ctrl-]."""
@@ -25,6 +25,9 @@ END_OF_INPUT: Final = b"\x04"
 _READ_BYTES: Final = 4_096
 _MOST_READ: Final = 16
 """Pieces that are read ahead of what the job takes."""
+
+
+_Modes = list[Any]
 
 
 class Window(NamedTuple):
@@ -90,10 +93,10 @@ class Console:
         if not self._is_reading:
             self._is_reading = True
             threading.Thread(target=self._read, args=(loop,), daemon=True).start()
-        if not self._is_terminal:
+        was = self._modes()
+        if was is None:
             yield
             return
-        was = termios.tcgetattr(sys.stdin.fileno())
         self.take(len(self._typed))
         try:
             tty.setraw(sys.stdin.fileno())
@@ -139,6 +142,12 @@ class Console:
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
+
+    def _modes(self) -> _Modes | None:
+        """How the terminal is set; None where there is none, or it has just gone."""
+        with contextlib.suppress(termios.error):
+            return termios.tcgetattr(sys.stdin.fileno()) if self._is_terminal else None
+        return None
 
     def _resized(self) -> None:
         with contextlib.suppress(OSError):
