@@ -302,6 +302,7 @@ TERMS: Final = {
         "1.13",
         "A bundle by its digest, as `fairlease bundle DIR` prints it; `submit --bundle DIR` writes it.",
     ),
+    "terminal": ("1.17", "The job has a terminal, to attach to; only in the debug lane, on one host."),
     "start_limit": ("1.15", "How long the gang may take to start, `1s` to `1h`; without it what the policy says."),
 }
 """Every field of a spec: its rule and its meaning."""
@@ -443,7 +444,7 @@ _ABSENT: Final = """\
 ## Not in this release
 
 Refused by this release's agent, which starts plain processes: images, secrets. Compared before a resume only for
-checkpoints in a `store:`: `state`. To come: interactive jobs.
+checkpoints in a `store:`: `state`.
 Out of scope altogether: services without end, advance reservations by people, slices of a GPU, deadlines.
 """
 

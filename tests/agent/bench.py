@@ -63,6 +63,8 @@ def contract(
     checkpoint: dict[str, Any] | None = None,
     state: dict[str, Any] | None = None,
     source: dict[str, str] | None = None,
+    *,
+    terminal: bool = False,
 ) -> tuple[str, bytes]:
     spec: dict[str, Any] = {"budget": "b", "command": list(command), "env": env or {}, "hosts": 1, "timeout_ms": 1000}
     spec["checkpoint"] = {"grace_ms": 30_000, **(checkpoint or {})}
@@ -70,6 +72,8 @@ def contract(
         spec["state"] = state
     if source is not None:
         spec["source"] = source
+    if terminal:
+        spec["terminal"] = True
     return stored({"apiVersion": "fairlease/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec})
 
 
@@ -175,8 +179,9 @@ class Bench:
         state: dict[str, Any] | None = None,
         source: dict[str, str] | None = None,
         account: str = "ada",
+        terminal: bool = False,
     ) -> RunOrder:
-        digest, body = contract(command, env, checkpoint, state, source)
+        digest, body = contract(command, env, checkpoint, state, source, terminal=terminal)
         self.bodies[digest] = body
         return RunOrder(
             attempt=attempt_id(f"job-{name}", 1),

@@ -166,6 +166,17 @@ async def test_the_code_of_a_run_is_its_users_too_but_not_what_its_links_point_a
 
 
 @pytest.mark.asyncio
+async def test_the_terminal_of_a_run_is_its_users_and_its_socket_is_not(mapped: Bench) -> None:
+    # rule: 1.16 1.17
+    script = 'echo by name > "$(tty)"; stat -c %u "$(tty)"; test -w ../attach && echo open; :'
+    part = of(mapped.part("a", shell(script), terminal=True), "ann")
+    mapped.order(part)
+    assert (await mapped.gone(part)).end is End.SUCCEEDED
+    uid = owner_of(ANN.pw_name).pw_uid
+    assert mapped.log(part).split() == ["by", "name", str(uid), *([] if IS_ROOT else ["open"])]
+
+
+@pytest.mark.asyncio
 async def test_a_user_reads_his_notice_and_what_he_ignores_ends_him_all_the_same(mapped: Bench) -> None:
     # rule: 1.16 8.1
     script = (

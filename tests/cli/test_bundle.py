@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlease.cli import packing
-from fairlease.cli.exits import CONTRACT, OK, USAGE, CommandError
+from fairlease.cli import packing, upload
+from fairlease.cli.exits import CONTRACT, LATER, OK, USAGE, CommandError
 from fairlease.cli.ignoring import Ignoring
 from fairlease.cli.packing import pack
+from fairlease.runtime import api
 from fairlease.runtime.connection import Connection, connect
 from fairlease_schemas.bundle import PIECE_BYTES, BundleManifest
 from tests.cli.cell import SUBJECTS, Cell
@@ -234,6 +235,38 @@ def test_an_upload_that_was_broken_off_is_begun_again(cell: Cell, tmp_path: Path
     asyncio.run(half())
     assert cell.run(*SUBMIT, "--bundle", root, "--", "true").code == OK
     assert on_the_bus(cell)[0][digest][1:] == [pack(root).data]
+
+
+def test_a_bundle_that_has_had_half_of_its_time_is_uploaded_again(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # rule: 1.13
+    root = str(project(tmp_path / "old"))
+    (tmp_path / "old" / "of-old").touch()
+    assert "uploaded" in cell.run(*SUBMIT, "--bundle", root, "--", "true").err
+    before = on_the_bus(cell)
+    monkeypatch.setattr(upload, "FRESH_DAYS", 0)
+    assert "uploaded" in cell.run(*SUBMIT, "--bundle", root, "--", "true").err
+    after = on_the_bus(cell)
+    assert (after[0], after[1] - before[1]) == (before[0], 2)
+
+
+def test_a_bus_that_has_no_room_is_75_and_nothing_is_submitted(cell: Cell, tmp_path: Path) -> None:
+    async def limited(size: int) -> None:
+        client = await connect(cell.url, "limit", exit_on_close=False)
+        config = (await api.request(client, f"STREAM.INFO.{SUBJECTS.bundles_stream}"))["config"]
+        await api.request(client, f"STREAM.UPDATE.{SUBJECTS.bundles_stream}", {**config, "max_bytes": size})
+        await client.close()
+
+    root = project(tmp_path / "large")
+    (root / "weights").write_bytes(os.urandom(3 * PIECE_BYTES))
+    commands = len(cell.plan.commands)
+    asyncio.run(limited(2 * PIECE_BYTES))
+    seen = cell.run(*SUBMIT, "--bundle", str(root), "--", "true")
+    asyncio.run(limited(1 << 30))
+    assert (seen.code, "the bus did not take piece" in seen.err) == (LATER, True)
+    assert len(cell.plan.commands) == commands
+    assert cell.run(*SUBMIT, "--bundle", str(root), "--", "true").code == OK
 
 
 @pytest.mark.parametrize("way", [("submit", "--dry-run"), ("plan",)])

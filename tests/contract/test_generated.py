@@ -59,6 +59,7 @@ WRONG = {
     "secrets": {"A": "hunter2"},
     "source": {"commit": "main"},
     "start_limit": "soon",
+    "terminal": "please",
 }
 
 

@@ -299,6 +299,27 @@ def test_something_must_run() -> None:
     assert told(command=[]) == [("spec.command", "1.13")]
 
 
+def test_a_terminal_is_kept_where_there_is_one() -> None:
+    # rule: 1.17
+    assert kept(terminal=True, lane="debug", min_runtime="15m")["terminal"] is True
+    assert "terminal" not in kept(terminal=False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "limit"),
+    [
+        pytest.param({}, "lane: debug", id="outside the debug lane"),
+        pytest.param({"lane": "debug", "hosts": 2}, "one host", id="of a gang"),
+        pytest.param({"lane": "debug", "array": {"count": 2}}, "one job", id="of an array"),
+        pytest.param({"lane": "debug", "command": None, "image": "train"}, "a command", id="of an image alone"),
+    ],
+)
+def test_a_terminal_that_cannot_be_is_told(spec: dict[str, object], limit: str) -> None:
+    # rule: 1.17
+    (problem,) = read_contract(written(terminal=True, **spec))[1]
+    assert (problem.field, problem.rule, problem.limit) == ("spec.terminal", "1.17", limit)
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -65,6 +65,7 @@ class Command(msgspec.Struct, frozen=True):
     state: dict[str, str | int] | None = None
     array: Like | None = None
     source: Code | None = None
+    terminal: bool = False
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -128,10 +129,14 @@ def read(data: bytes, digest: str) -> Command:
         told[ARRAY_COUNT] = str(command.array.count)
     if command.source is not None:
         told[SOURCE] = command.source.bundle or command.source.commit
+    if command.terminal:
+        told.setdefault("TERM", _TERM)
     return msgspec.structs.replace(command, env=told)
 
 
 SOURCE: Final = "FAIRLEASE_SOURCE"
+_TERM: Final = "xterm-256color"
+"""What a terminal is taken for when the contract does not say."""
 ARRAY_INDEX: Final = "FAIRLEASE_ARRAY_INDEX"
 ARRAY_COUNT: Final = "FAIRLEASE_ARRAY_COUNT"
 INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")

@@ -264,12 +264,13 @@ class Host:
 
     def _start(self, wanted: RunOrder, ready: Ready) -> None:
         name, command, at = wanted.attempt, ready.command, wanted.rendezvous
+        facts = msgspec.structs.replace(self._facts(wanted), has_terminal=command.terminal)
         try:
             if len(wanted.hosts) == 1:
                 at = Rendezvous(address=LOOPBACK, port=self._ports.keep(name, is_noted=False))
             env = environment(wanted, command.env, self._devices, dict(os.environ), at, ready.user) | ready.place
             self._runs.start(
-                self._facts(wanted),
+                facts,
                 command.command,
                 env,
                 signal_name=command.checkpoint.signal,

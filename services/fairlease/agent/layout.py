@@ -10,6 +10,7 @@ as possible. Paths are text and may be relative, because a shim works inside its
     stop.json     agent   why it shall stop, and the instants of the TERM and the KILL
     preempt       agent   the same, for the job: the notice, there before any signal
     said/         job     checkpoint.json and progress.json, as fairlease_sdk writes them
+    attach        shim    the socket of the run's terminal, where it has one (terminal.py)
     exit.json     shim    how the first process ended
     gone.json     either  the end; nothing of the run is left. Whoever holds the lock writes it
     evidence.json agent   what is kept of an end that was no good one
@@ -25,7 +26,7 @@ import time
 
 RUN, CLAIM, LEADER, STARTED = "run.json", "shim.json", "leader.json", "started.json"
 STOP, EXIT, GONE = "stop.json", "exit.json", "gone.json"
-LOG, WORK, PREEMPT = "log", "work", "preempt"
+LOG, WORK, PREEMPT, ATTACH = "log", "work", "preempt", "attach"
 EVIDENCE = "evidence.json"
 SAID, CHECKPOINT, PROGRESS = "said", "checkpoint.json", "progress.json"
 RESERVED = "fence.reserved"

@@ -47,6 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     grace_ms: int = 0
     margin_ms: int = 30_000
     account: AccountId = ""
+    has_terminal: bool = False
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):

@@ -139,7 +139,14 @@ class Runs:
             nonlocal shim
             try:
                 shim = self._spawn(
-                    final.path, command, env, signal_name=signal_name, user=user, errors_in=making, gate=gate
+                    final.path,
+                    command,
+                    env,
+                    signal_name=signal_name,
+                    user=user,
+                    has_terminal=facts.has_terminal,
+                    errors_in=making,
+                    gate=gate,
                 )
             except OSError as error:
                 log.warning("%s: no shim for it: %s", facts.attempt, error)
@@ -195,6 +202,7 @@ class Runs:
         *,
         signal_name: str = "TERM",
         user: User | None = None,
+        has_terminal: bool = False,
         errors_in: Path | None = None,
         gate: int | None = None,
     ) -> int:
@@ -208,6 +216,7 @@ class Runs:
                 "signal": signal_name,
                 "cgroup": self._cgroups,
                 "user": None if user is None else [user.name, user.uid, user.gid],
+                "terminal": has_terminal,
             }
             with open(order, "wb", closefd=False) as file:
                 file.write(json.dumps(body).encode())

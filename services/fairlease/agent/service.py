@@ -25,6 +25,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from fairlease.agent import contracts, failure, lease, telemetry
+from fairlease.agent.attach import Sessions
 from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import Devices
 from fairlease.agent.git import Git
@@ -142,6 +143,7 @@ async def serve(
     git = Git(settings.git_schemes)
     served: list[Host] = []
     locks: list[int] = []
+    closing = contextlib.ExitStack()
     async with asyncio.TaskGroup() as group:
         work: list[asyncio.Task[None]] = []
         try:
@@ -165,11 +167,12 @@ async def serve(
                 served.append(host)
                 work.append(group.create_task(host.outbox.run()))
                 work.append(group.create_task(_keep_lease(link, host)))
-            work.append(group.create_task(_follow(settings, link, served)))
+            work.append(group.create_task(_follow(settings, link, served, closing)))
             work.append(group.create_task(telemetry.tell(link.sample, hosts, link.is_up)))
             await stop.wait()
         finally:
             await _end(work)
+            closing.close()
             for host in served:
                 host.close()
             if link.connection is not None:
@@ -238,11 +241,14 @@ def _opened(home: Path) -> int:
     return os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-async def _follow(settings: Settings, link: Link, hosts: list[Host]) -> None:
+async def _follow(settings: Settings, link: Link, hosts: list[Host], closing: contextlib.ExitStack) -> None:
     """Connects, subscribes, and asks for the orders kept whenever one may have been missed. Never returns."""
     connection = await connect(settings, "agent")
     connection.guard.on_reconnect(link.news.set)
     for host in hosts:
+        sessions = Sessions(host, connection, link.subjects)
+        closing.callback(sessions.close)
+        await connection.subscribe(link.subjects.ask(f"agent-{host.id}", "attach"), cb=sessions.on_question)
         await connection.subscribe(link.subjects.order(host.id), cb=partial(_on_order, host))
         for name, reply in (("logs", answer), ("progress", progress)):
             await connection.subscribe(

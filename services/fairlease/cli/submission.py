@@ -7,6 +7,7 @@ file: one file serves a whole pipeline. pydantic is imported when a contract is 
 
 import argparse
 import copy
+import os
 import re
 import sys
 from pathlib import Path
@@ -63,6 +64,8 @@ _PAIRS: Final = {
 """Argument of KEY=VALUE pairs to the mapping that they are put into."""
 
 
+_TERM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,63}")
+"""Names of kinds of terminals."""
 _UNGIVEN: Final = ("image", "secrets")
 
 
@@ -92,7 +95,7 @@ def read_submission(args: argparse.Namespace) -> Submission:
     them are named) and for a file that cannot be read.
     """
     request_id = _request_id(args.request_id)
-    if args.file is None and not args.command:
+    if args.file is None and not args.command and not args.interactive:
         raise CommandError(
             USAGE, "there is nothing to submit", way_out="name a contract file, or write -- and the command of the job"
         )
@@ -104,10 +107,26 @@ def read_submission(args: argparse.Namespace) -> Submission:
         assert source.document is not None
         data = copy.copy(source.document.data)
     given = _lay_over(data, args)
+    if args.interactive:
+        _fill_in(data)
     packed = _packed(args)
     if packed is not None and _put(data, "spec.source", {"bundle": packed.bundle}):
         given["spec.source"] = "--bundle"
     return Submission(*_checked(data, source, given), request_id, packed)
+
+
+def _fill_in(data: object) -> None:
+    """What an interactive job has where nobody said otherwise (1.17)."""
+    shell = [os.environ.get("SHELL") or "/bin/sh", "-i"]
+    defaults = {"lane": "debug", "min_runtime": "15m", "timeout": "15m", "command": shell}
+    spec = data.get("spec") if isinstance(data, dict) else None
+    if isinstance(spec, dict):
+        spec["terminal"] = True
+        for key, value in defaults.items():
+            spec.setdefault(key, value)
+        kind = os.environ.get("TERM", "")
+        if sys.stdin.isatty() and _TERM.fullmatch(kind) and isinstance(spec.setdefault("env", {}), dict):
+            spec["env"].setdefault("TERM", kind)
 
 
 def _packed(args: argparse.Namespace) -> "Packed | None":
@@ -264,7 +283,7 @@ def written_out(contract: "Contract") -> dict[str, Any]:
 
 _LENGTHS: Final = frozenset(("min_runtime", "timeout", "grace", "interval", "start_limit"))
 _SIZES: Final = frozenset(("memory_per_host", "disk_per_host", "min_gpu_memory"))
-_OFTEN_EMPTY: Final = frozenset(("after", "labels", "secrets"))
+_OFTEN_EMPTY: Final = frozenset(("after", "labels", "secrets", "terminal"))
 
 
 def _said(block: dict[str, Any]) -> dict[str, Any]:

@@ -102,11 +102,14 @@ def _add_submit(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     ways.add_argument("--wait", action="store_true", help="wait for the end and exit with the job's code")
     ways.add_argument("--follow", action="store_true", help="--wait, with the job's log on standard output")
     ways.add_argument(
+        "--interactive", action="store_true", help="a terminal in the debug lane: a GPU, 15m and a shell if not said"
+    )
+    ways.add_argument(
         "--start-timeout",
         type=length_ms,
         dest="start_timeout_ms",
         metavar="LENGTH",
-        help="with --wait: exit with 207 when the job has not started by then; the job goes on waiting",
+        help="when waiting: exit with 207 when the job has not started by then; the job goes on waiting",
     )
 
 
@@ -203,7 +206,7 @@ def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
         verbs, "plan", "fairlease.cli.plan", parents, about="what would happen to a contract now; submits nothing"
     )
     plan.usage = "fairlease plan [FILE] [options] [-- CMD ...]"
-    plan.set_defaults(takes_command=True, request_id="plan")
+    plan.set_defaults(takes_command=True, request_id="plan", interactive=False)
     plan.add_argument("file", nargs="?", metavar="FILE", help="contract in YAML or JSON, - for standard input")
     plan.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the sentences (en)")
     _add_terms(plan)
@@ -216,7 +219,7 @@ def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
 
 
 def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
-    words = _branch(verbs, "job", "one job: show, logs, cancel, hold, release")
+    words = _branch(verbs, "job", "one job: show, logs, attach, cancel, hold, release")
     show = _leaf(words, "show", _QUESTIONS, parents, about="a job, its contract and its attempts")
     show.set_defaults(question="job")
     show.add_argument("job", type=job, metavar="JOB")
@@ -225,6 +228,9 @@ def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
     logs.add_argument("--attempt", type=positive, metavar="N", help="this attempt (the latest)")
     logs.add_argument("--host", type=name, metavar="NAME", help="only the part on this host")
+    attach = _leaf(words, "attach", "fairlease.cli.attach", parents, about="a job's terminal; ctrl-] d leaves it")
+    attach.add_argument("job", type=job, metavar="JOB")
+    attach.add_argument("--read-only", action="store_true", help="look on, type nothing")
     cancel = _leaf(words, "cancel", _WISHES, [*parents, answer_options()], about="end a job, by its grace if it runs")
     cancel.set_defaults(wish="cancel-job")
     cancel.add_argument("job", type=job, metavar="JOB")
