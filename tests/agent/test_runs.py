@@ -345,3 +345,21 @@ async def test_a_run_whose_record_was_spoiled_costs_nobody_else_anything(
     bench.order(spoiled, sound)
     await until(lambda: "the state directory refuses" in caplog.text, "the order for it is looked at")
     assert len(bench.of(spoiled, RunStarted)) == 1, "what was ever begun is never begun again"
+
+
+@pytest.mark.parametrize("name", [layout.LEADER, layout.CLAIM, layout.EXIT, layout.GONE])
+async def test_a_file_of_a_run_that_its_job_spoiled_keeps_nothing_alive(bench: Bench, name: str) -> None:
+    part, other = bench.part("a", shell("echo ready; sleep 1000")), bench.part("b", gpus=(1,))
+    bench.order(part)
+    await bench.printed(part, "ready")
+    directory = bench.directory(part)
+    keeper = keeper_of(directory)
+    claim = (directory.path / layout.CLAIM).read_bytes()
+    (directory.path / name).write_bytes(b'{"x": ' + b"[" * 10_000)
+    bench.restart()
+    bench.order(part, other)
+    assert (await bench.gone(other)).end is End.SUCCEEDED
+    os.kill(keeper.pid, signal.SIGKILL)
+    assert (await bench.gone(part)).end is End.LOST
+    assert marked(bench.home) == []
+    (directory.path / layout.CLAIM).write_bytes(claim)  # the bench looks there for what to clear away

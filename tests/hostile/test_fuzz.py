@@ -198,6 +198,7 @@ SUBMISSION = b'{"type":"submit-job","request_id":"r","contract":' + CONTRACT + b
 MANIFEST = (
     b'{"attempt":1,"step":5,"complete":true,"world_size":2,"state":{"commit":"a"},"resumable_on":{"elastic":true}}'
 )
+PROCESS = b'{"pid":5,"start":7,"cgroup":"/x"}'
 STOP = b'{"reason":"x","term_at_ms":1,"kill_at_ms":2}'
 LEASE = f"{BOOT}\n{5:020d} {6:020d}\n{5:020d} {6:020d}\n".encode()
 BODY = msgspec.json.encode(body(read_contract(GOOD)[0])) if read_contract(GOOD)[0] else b""  # type: ignore[arg-type]  # it is one
@@ -235,10 +236,13 @@ READERS: dict[str, Reader] = {
     "a run's facts": Reader(
         in_file(layout.RUN, lambda: RunDirectory(Path()).facts()), either(b"{}"), (ValueError, RecursionError)
     ),
-    "a run's end": Reader(
-        in_file(layout.GONE, lambda: RunDirectory(Path()).gone()),
-        either(b'{"end":"failed"}'),
-        (ValueError, RecursionError),
+    "a run's end": Reader(in_file(layout.GONE, lambda: RunDirectory(Path()).gone()), either(b'{"end":"failed"}')),
+    "a keeper's claim": Reader(in_file(layout.CLAIM, lambda: RunDirectory(Path()).claim()), either(PROCESS)),
+    "a job's first process": Reader(
+        in_file(layout.LEADER, lambda: (RunDirectory(Path()).leader(), RunDirectory(Path()).group())), either(PROCESS)
+    ),
+    "how a process ended": Reader(
+        in_file(layout.EXIT, lambda: RunDirectory(Path()).exit()), either(b'{"exit_code":1,"stop_reason":"x"}')
     ),
     "a question about a log": Reader(
         lambda data: questions.answer(NOBODY, data), either(b'{"attempt":"a","offset":0,"limit":5}')

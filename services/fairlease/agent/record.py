@@ -25,6 +25,7 @@ _T = TypeVar("_T")
 _RESERVED: Final = ("preempt.reserved", "stop.reserved")
 _RESERVED_BYTES: Final = 2_048
 _MOST_REASON_CHARS: Final = 300
+_SPOILED: Final = Process(pid=-1, start=0)
 _ACKED_CHECKPOINT: Final = "acked-checkpoint-done"
 _MAKING: Final = ".making-"
 _REMOVING: Final = ".removing-"
@@ -141,6 +142,7 @@ class RunDirectory:
         return found, removing
 
     def facts(self) -> Facts:
+        """What was ordered. OSError as usual; ValueError or RecursionError where the file was spoiled."""
         return msgspec.json.decode((self.path / layout.RUN).read_bytes(), type=Facts)
 
     def claim(self) -> Process | None:
@@ -148,8 +150,12 @@ class RunDirectory:
         return self._read(layout.CLAIM, Process)
 
     def leader(self) -> Process | None:
-        """The job's first process, from just before its command begins."""
-        return self._read(layout.LEADER, Process)
+        """The job's first process, from just before its command begins; nobody's number where the file was spoiled.
+
+        Then what is left of the run is still known, by its mark.
+        """
+        leader = self._read(layout.LEADER, Process)
+        return _SPOILED if leader is None and (self.path / layout.LEADER).exists() else leader
 
     def group(self) -> str:
         """The cgroup of the job; empty when it has none."""
@@ -231,9 +237,10 @@ class RunDirectory:
         return aside
 
     def _read(self, name: str, kind: type[_T]) -> _T | None:
+        """What a keeper wrote; None when it did not yet, or when its job spoiled it."""
         try:
             return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, RecursionError):
             return None
 
 
