@@ -32,6 +32,7 @@ OWNER = {
     "host-up": "health",
     "run-started": "admission",
     "run-gone": "admission",
+    "checkpoint-done": "admission",
 }
 STEPS = TERMINAL | {
     "job-admitted",
