@@ -11,6 +11,7 @@ from fairlease_schemas.host import Check, HostHoldCleared, LeaseLost
 from fairlease_schemas.job import CommandRefused
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reports import HostUp
+from fairlease_schemas.units import format_length
 from tests.core.bench import cell, hosts_of, whole
 from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell, inventory
 
@@ -77,7 +78,7 @@ def test_a_check_counts_when_it_was_made_after_the_drain_was_asked_for(offset_ms
         )
         return
     limit = "made after the request of its drain"
-    value = f"{-offset_ms} ms before the request of its drain"
+    value = f"{format_length(-offset_ms)} before the request of its drain"
     assert problems(here, *checks) == [("checks.memory", value, limit, "make it again")]
 
 
@@ -104,7 +105,7 @@ def test_a_check_from_before_the_newest_fault_does_not_count() -> None:
     lost_ms = lose(here)
     assert here.world.fleet.hosts[HOST].fault_ms == lost_ms
     old = good(here, "memory", at_ms=lost_ms)
-    limit, value = "made after its newest fault", "0 ms before its newest fault"
+    limit, value = "made after its newest fault", "0s before its newest fault"
     assert problems(here, *old) == [("checks.memory", value, limit, "make it again")]
     new = good(here, "memory", at_ms=lost_ms + 1)
     here.when(ReturnHost(host=HOST, checks=new), who="ops").then(
@@ -126,7 +127,7 @@ def test_a_check_that_was_not_made_yet_proves_nothing() -> None:
     here = drained(cell(return_checks=("memory",)))
     way_out = "set the clock of who made it, and make it again"
     assert problems(here, *good(here, "memory", at_ms=here.now_ms + MINUTE + 1)) == [
-        ("checks.memory", "60001 ms ahead of the log", "made by now", way_out)
+        ("checks.memory", "1m1ms ahead of the log", "made by now", way_out)
     ]
     here.when(ReturnHost(host=HOST, checks=good(here, "memory", at_ms=here.now_ms + MINUTE)), who="ops")
     assert here.world.fleet.hosts[HOST].holds == ()

@@ -160,7 +160,8 @@ class Court:
             assert facts["token"] == f"1-{attempt.token[0]}-{attempt.token[1]}", (name, host)
             logged = attempt.gone[host]
             if host not in attempt.lost:
-                assert (logged["end"], logged.get("exit_code")) == (gone["end"], gone.get("exit_code")), (name, host)
+                end = "resume-refused" if gone.get("mismatches") else gone["end"]
+                assert (logged["end"], logged.get("exit_code")) == (end, gone.get("exit_code")), (name, host)
             is_noted = host in self._desk.forgotten or (directory / "started.json").exists()
             assert host not in attempt.started or is_noted, (name, host)
         began = {where: directory for where, directory in records.items() if (directory / "leader.json").exists()}

@@ -12,6 +12,7 @@ from fairlease_schemas.host import Check
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy
+from fairlease_schemas.units import format_length
 
 MAX_CHECKS = 16
 MAX_OUTPUT = 200
@@ -58,10 +59,10 @@ def _missing(policy: Policy, host: Host, checks: tuple[Check, ...], now_ms: int)
             value = f"{check.code} {CODES[check.code]}"
             yield _problem(field, value, "0 ok", "mend what it found, and make it again")
         elif check.at_ms <= since_ms:
-            value = f"{since_ms - check.at_ms} ms before {since}"
+            value = f"{format_length(since_ms - check.at_ms)} before {since}"
             yield _problem(field, value, f"made after {since}", "make it again")
         elif check.at_ms > now_ms + CLOCK_SLACK_MS:
-            value = f"{check.at_ms - now_ms} ms ahead of the log"
+            value = f"{format_length(check.at_ms - now_ms)} ahead of the log"
             yield _problem(field, value, "made by now", "set the clock of who made it, and make it again")
 
 
