@@ -9,6 +9,7 @@ import pytest
 from fairlease.cli import history
 from fairlease.cli.figures import hours, length, percent
 from fairlease.cli.main import main
+from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import End
 from tests.core.bench import left, saved
 from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell
@@ -107,6 +108,9 @@ def test_a_period_and_a_scope_have_figures_of_their_own(log: str, capsys: pytest
     assert (mine["jobs"]["submitted"], mine["gpu_hours"]["held"], mine["scope"]) == (2, 9.333333, {"person": "bob"})
     below = printed(capsys, "metrics", "--log", log, "--budget", "org")
     assert below["gpu_hours"]["held"] == 9.333333
+    name = job_id("ann", "a", "idle")
+    one = printed(capsys, "metrics", "--log", log, "--job", f"{name}-a2")
+    assert (one["jobs"]["submitted"], one["gpu_hours"]["held"], one["scope"]) == (1, 6.666667, {"job": name})
 
 
 def test_the_figures_as_a_person_reads_them(log: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,6 +161,9 @@ def test_numbers_are_written_as(shown: str, expected: str) -> None:
         pytest.param("cost --person eve", 1, "the log knows no person eve", id="an unknown person"),
         pytest.param("metrics --since 1h --until 2h", 64, "the period is empty", id="since after until"),
         pytest.param("metrics --since 2027-01-01", 64, "choose --since before --until", id="a period to come"),
+        pytest.param(
+            "metrics --job job-aaaaaaaaaaaaaaaaaaaa", 1, "the log knows no job", id="figures of an unknown job"
+        ),
         pytest.param("acct job-aaaaaaaaaaaaaaaaaaaa", 1, "the log knows no job", id="an unknown job"),
         pytest.param("cost --prices nowhere.toml", 64, "write lines such as h100 = 2.50", id="no such prices"),
     ],

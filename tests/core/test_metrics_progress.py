@@ -4,7 +4,7 @@ import pytest
 
 from fairlease.core.job import Attempt, Phase
 from fairlease.core.metrics.integral import Period
-from fairlease.core.metrics.progress import Fates, Progress
+from fairlease.core.metrics.progress import Fates, Progress, cut_of
 from fairlease_schemas.job import End
 from tests.core.told import past, run
 from tests.dsl.cell import MINUTE, T0
@@ -19,7 +19,8 @@ def told(*attempts: Attempt, phase: Phase, period: Period = ALWAYS, **fields: ob
         if attempt.started_ms is not None:
             fates.attempt_runs("job-x")
         if attempt.is_over:
-            fates.attempt_ended(past(*attempts[:count], **fields), attempt)
+            job = past(*attempts[:count], **fields)
+            fates.attempt_ended(job, attempt, cut_of(job))
     if past(phase=phase).is_terminal:
         fates.job_over("job-x")
     return fates.result()

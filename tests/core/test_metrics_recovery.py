@@ -4,6 +4,7 @@ import pytest
 
 from fairlease.core.job import Attempt, Job, replace
 from fairlease.core.metrics.integral import Period
+from fairlease.core.metrics.progress import cut_of
 from fairlease.core.metrics.recovery import Cost, Evictions, Recovery
 from fairlease_schemas.cycle import EvictionOrdered, Licence
 from fairlease_schemas.ids import attempt_id
@@ -114,7 +115,7 @@ def ended(*attempts: Attempt, retried: bool = False) -> Recovery:
         if attempt.started_ms is not None:
             evictions.runs(job, attempt, attempt.started_ms)
         if attempt.is_over:
-            evictions.ended(job, attempt)
+            evictions.ended(job, attempt, cut_of(job))
         if retried and attempt.end is End.FAILED:
             evictions.retried(job, attempt.ended_ms)
     return evictions.result(0)

@@ -142,18 +142,18 @@ def folded(log: Log, period: Period, on_record: OnRecord, output: Output) -> Wor
     return world
 
 
-def scope_of(args: argparse.Namespace, job: str = "") -> Scope:
+def scope_of(args: argparse.Namespace) -> Scope:
     """Whose figures the options ask for."""
     return Scope(
         budget=getattr(args, "budget", None) or "",
         pool=getattr(args, "pool", None) or "",
         account=getattr(args, "person", None) or "",
-        job=job,
+        job=getattr(args, "job", None) or "",
     )
 
 
 def check_scope(world: World, scope: Scope) -> None:
-    """CommandError 1 for a budget, pool or person that the log does not know, with those that it does."""
+    """CommandError 1 for a budget, pool, person or job that the log does not know, with some that it does."""
     jobs = world.jobs.values()
     budgets = {*world.tree.nodes, *(job.budget for job in jobs)}
     pools = {*world.fleet.pools(), *world.fleet.schedulable}
@@ -162,6 +162,7 @@ def check_scope(world: World, scope: Scope) -> None:
         ("budget", scope.budget, budgets),
         ("pool", scope.pool, pools),
         ("person", scope.account, people),
+        ("job", scope.job, world.jobs.keys()),
     ):
         if name and name not in known:
             shown = ", ".join(sorted(known)[:8]) or "none"

@@ -40,7 +40,7 @@ def measured(log: Log, period: Period, scope: Scope, output: Output) -> dict[str
     check_scope(world, scope)
     found = report_of(meter.report(world))
     wall_s = time.perf_counter() - started_s
-    whose = {"budget": scope.budget, "pool": scope.pool, "person": scope.account}
+    whose = {"budget": scope.budget, "pool": scope.pool, "person": scope.account, "job": scope.job}
     return {
         "apiVersion": API_VERSION,
         "kind": "MetricsReport",

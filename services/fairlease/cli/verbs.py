@@ -305,6 +305,7 @@ def _add_figures(verbs: "_Verbs[Parser]") -> None:
         verbs, "metrics", "fairlease.cli.metrics", [output_options()], about="how the cell did, from its log"
     )
     metrics.add_argument("--pool", type=name, metavar="NAME", help="only this pool")
+    metrics.add_argument("--job", type=job, metavar="JOB", help="only this job")
     acct = _leaf(
         verbs, "acct", "fairlease.cli.acct", [output_options()], about="what each attempt used and was charged"
     )

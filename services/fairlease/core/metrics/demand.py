@@ -62,12 +62,9 @@ class Demand:
     """What waits now. Whoever is in `on_pool` and `on_leaf` is called once the sums there are other ones."""
 
     def __init__(self) -> None:
-        self.in_pool: dict[PoolId, Sum] = {}
-        """All that waits, idle work too."""
-        self.of_leaf: dict[tuple[BudgetId, PoolId], Sum] = {}
-        """Budgeted work that waits."""
-        self.anywhere: dict[BudgetId, Sum] = {}
-        """Budgeted work that waits for any pool, counted once."""
+        self._in_pool: dict[PoolId, Sum] = {}
+        self._of_leaf: dict[tuple[BudgetId, PoolId], Sum] = {}
+        self._anywhere: dict[BudgetId, Sum] = {}
         self.on_pool: list[Callable[[PoolId], None]] = []
         self.on_leaf: list[Callable[[BudgetId, PoolId], None]] = []
         self._classes: dict[str, _Class] = {}
@@ -79,6 +76,18 @@ class Demand:
         self._plain: dict[PoolId, dict[Plain, bool]] = {}
         self._choosy = 0
         self._stale: dict[PoolId, None] = {}
+
+    def in_pool(self, pool: PoolId) -> Sum:
+        """All that waits for the pool, idle work too: the sum itself, which goes on changing."""
+        return _of(self._in_pool, pool)
+
+    def of_leaf(self, budget: BudgetId, pool: PoolId) -> Sum:
+        """The leaf's budgeted work that waits for the pool."""
+        return _of(self._of_leaf, (budget, pool))
+
+    def anywhere(self, budget: BudgetId) -> Sum:
+        """The leaf's budgeted work that waits for any pool, counted once."""
+        return _of(self._anywhere, budget)
 
     def look(self, job: Job) -> None:
         """The job may have begun or ceased to wait."""
@@ -160,10 +169,10 @@ class Demand:
     def _fit(self, found: _Class, fits: tuple[PoolId, ...]) -> None:
         """The class counts in these pools from now on."""
         found.fits = fits
-        sums = [_of(self.in_pool, pool) for pool in fits]
+        sums = [self.in_pool(pool) for pool in fits]
         if fits and not found.is_idle:
-            sums += [_of(self.of_leaf, (found.budget, pool)) for pool in fits]
-            sums.append(_of(self.anywhere, found.budget))
+            sums += [self.of_leaf(found.budget, pool) for pool in fits]
+            sums.append(self.anywhere(found.budget))
         found.sums = tuple(sums)
 
     def _can_take(self, pool: PoolId, request: Request) -> bool:

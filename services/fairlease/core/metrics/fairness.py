@@ -22,7 +22,6 @@ from fairlease_schemas.cycle import NodeStanding
 from fairlease_schemas.ids import BudgetId, PoolId
 
 HIGH_PPM = 950_000
-_NOTHING = Sum()
 
 
 class Fulfilment(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,9 +57,10 @@ class Fairness(msgspec.Struct, frozen=True, kw_only=True):
 class _Side:
     """A leaf in one pool, now. `short_ms` is since when it demands less than its part, absent while it does not."""
 
-    __slots__ = ("entitled_ppm", "held", "short_ms", "was_short")
+    __slots__ = ("entitled_ppm", "held", "short_ms", "waits", "was_short")
 
-    def __init__(self) -> None:
+    def __init__(self, waits: Sum) -> None:
+        self.waits = waits
         self.held = 0
         self.entitled_ppm = 0
         self.short_ms: int | None = None
@@ -109,7 +109,7 @@ class Shares:
         if not self._scope.has_pool(pool):
             return
         leaf = self._leaf(budget)
-        self._side(leaf, pool).held += gpus
+        self._side(budget, leaf, pool).held += gpus
         leaf.held.add(self._pyramid.now_ms, gpus)
         self._rate(budget, leaf)
 
@@ -124,7 +124,7 @@ class Shares:
             for name in leaves | self._leaves:
                 entitled_ppm = parts[name] if name in leaves else 0
                 if entitled_ppm or name in self._leaves:
-                    self._side(self._leaf(name), pool).entitled_ppm = entitled_ppm
+                    self._side(name, self._leaf(name), pool).entitled_ppm = entitled_ppm
         for name, leaf in self._leaves.items():
             self._rate(name, leaf)
 
@@ -171,15 +171,15 @@ class Shares:
     def _demand_changed(self, budget: BudgetId, pool: PoolId) -> None:
         if self._scope.has_pool(pool):
             leaf = self._leaf(budget)
-            self._side(leaf, pool)
+            self._side(budget, leaf, pool)
             self._rate(budget, leaf)
 
     def _rate(self, budget: BudgetId, leaf: _Leaf) -> None:
         """The leaf's rates from now on."""
         now_ms = self._pyramid.now_ms
         within = capped = held = due = uncapped = 0
-        for pool, side in leaf.sides.items():
-            waits = self._demand.of_leaf.get((budget, pool), _NOTHING)
+        for side in leaf.sides.values():
+            waits = side.waits
             demanded_ppm = (side.held + waits.within) * PPM
             side.note(now_ms, demanded_ppm)
             entitled_ppm = side.entitled_ppm
@@ -187,7 +187,7 @@ class Shares:
             uncapped += min(entitled_ppm, demanded_ppm + waits.capped * PPM)
             held, within, capped = held + side.held, within + waits.within, capped + waits.capped
         if len(leaf.sides) > 1:  # what would take either of two pools waits in both, and is one demand
-            waits = self._demand.anywhere.get(budget, _NOTHING)
+            waits = self._demand.anywhere(budget)
             within, capped = min(within, waits.within), min(capped, waits.capped)
             due = min(due, (held + within) * PPM)
             uncapped = min(uncapped, (held + within + capped) * PPM)
@@ -202,10 +202,10 @@ class Shares:
             found = self._leaves[budget] = _Leaf()
         return found
 
-    def _side(self, leaf: _Leaf, pool: PoolId) -> _Side:
+    def _side(self, budget: BudgetId, leaf: _Leaf, pool: PoolId) -> _Side:
         found = leaf.sides.get(pool)
         if found is None:
-            found = leaf.sides[pool] = _Side()
+            found = leaf.sides[pool] = _Side(self._demand.of_leaf(budget, pool))
         return found
 
 

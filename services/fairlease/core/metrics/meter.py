@@ -23,7 +23,7 @@ from fairlease.core.metrics.fairness import Fairness, Shares
 from fairlease.core.metrics.impact import Entitled, Impact
 from fairlease.core.metrics.integral import Integral, Period
 from fairlease.core.metrics.operations import Follow, Operations
-from fairlease.core.metrics.progress import Fates, Progress
+from fairlease.core.metrics.progress import Fates, Progress, cut_of
 from fairlease.core.metrics.pyramid import Levels, Pyramid, Tenancy
 from fairlease.core.metrics.quantile import Spread, spread
 from fairlease.core.metrics.recovery import Evictions, Recovery
@@ -287,8 +287,9 @@ class Meter:
         self._hold(tenancy, -attempt.gpus)
         self._follow.ended(attempt.id)
         if tenancy.is_mine:
-            self._fates.attempt_ended(job, attempt)
-            self._evictions.ended(job, attempt)
+            cut = cut_of(job)
+            self._fates.attempt_ended(job, attempt, cut)
+            self._evictions.ended(job, attempt, cut)
 
     def _evicted(self, world: World, event: cycles.EvictionOrdered) -> None:
         job = world.jobs.get(job_of(event.attempt))

@@ -89,9 +89,9 @@ class Fates:
         """Every part of a later attempt runs: what was saved before is kept."""
         self._settle(job, Fate.KEPT)
 
-    def attempt_ended(self, job: Job, attempt: Attempt) -> None:
-        """The job's last attempt is over; not for one that never ran for anybody (stillborn)."""
-        cut, gpus, length_ms = cut_of(job), attempt.gpus, self._period.length_ms
+    def attempt_ended(self, job: Job, attempt: Attempt, cut: Cut) -> None:
+        """The job's last attempt is over, and its pieces are these; not for one that held nothing (stillborn)."""
+        gpus, length_ms = attempt.gpus, self._period.length_ms
         self._sums[Fate.RESTART] += gpus * length_ms(cut.granted_ms, cut.works_ms)
         saved = gpus * length_ms(cut.works_ms, cut.saved_ms)
         if attempt.end is End.SUCCEEDED:

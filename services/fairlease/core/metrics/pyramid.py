@@ -50,21 +50,21 @@ class Tenancy(msgspec.Struct, frozen=True):
 class _Pool:
     """One pool's numbers now, and their integrals."""
 
-    __slots__ = ("budgeted", "everybody", "free", "held", "installed", "kept", "rest", "schedulable")
+    __slots__ = ("budgeted", "everybody", "free", "held", "installed", "kept", "rest", "schedulable", "wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Sum) -> None:
+        self.wanted = wanted
         self.installed, self.schedulable, self.everybody = Integral(), Integral(), Integral()
         self.held, self.budgeted = Integral(), Integral()
         self.kept, self.free, self.rest = Integral(), Integral(), Integral()
 
-    def told_apart(self, at_ms: int, wanted: Sum | None) -> None:
+    def tell_apart(self, at_ms: int) -> None:
         """What stands free: `rest` is what of it nobody keeps, `free` as much of that as somebody waits for."""
         rest = self.schedulable.value - self.everybody.value - self.kept.value
         rest = max(rest, 0)
         if rest != self.rest.value:
             self.rest.set(at_ms, rest)
-        wanted_gpus = wanted.within if wanted is not None else 0
-        free = min(wanted_gpus, rest)
+        free = min(self.wanted.within, rest)
         if free != self.free.value:
             self.free.set(at_ms, free)
 
@@ -218,7 +218,7 @@ class Pyramid:
         if kept != host.kept:
             pool.kept.add(self.now_ms, kept - host.kept)
         if (schedulable, kept) != (host.schedulable, host.kept):
-            self._tell_apart(host.pool)
+            pool.tell_apart(self.now_ms)
         host.shown, host.schedulable, host.kept = shown, schedulable, kept
 
     def _hold(self, tenancy: Tenancy, gpus: int) -> None:
@@ -233,13 +233,13 @@ class Pyramid:
                 pool.budgeted.add(self.now_ms, gpus)
                 for told in self.on_held:
                     told(tenancy.budget, tenancy.pool, gpus)
-        self._tell_apart(tenancy.pool)
+        pool.tell_apart(self.now_ms)
 
     def _pool(self, name: PoolId) -> _Pool:
         found = self._pools.get(name)
         if found is None:
-            found = self._pools[name] = _Pool()
+            found = self._pools[name] = _Pool(self._demand.in_pool(name))
         return found
 
     def _tell_apart(self, pool: PoolId) -> None:
-        self._pool(pool).told_apart(self.now_ms, self._demand.in_pool.get(pool))
+        self._pool(pool).tell_apart(self.now_ms)

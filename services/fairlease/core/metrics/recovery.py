@@ -10,7 +10,7 @@ import msgspec
 from fairlease.core.departures import protected_until_ms
 from fairlease.core.job import Attempt, Job, replace
 from fairlease.core.metrics.integral import Period
-from fairlease.core.metrics.progress import cut_of, has_run_before
+from fairlease.core.metrics.progress import Cut, cut_of, has_run_before
 from fairlease_schemas.cycle import EvictionOrdered
 from fairlease_schemas.ids import AttemptId, BudgetId, JobId
 from fairlease_schemas.job import End
@@ -110,8 +110,8 @@ class Evictions:
             self._counts["resumes"] += 1
             self._counts["resumed"] += 1
 
-    def ended(self, job: Job, attempt: Attempt) -> None:
-        """The job's last attempt is over."""
+    def ended(self, job: Job, attempt: Attempt, cut: Cut) -> None:
+        """The job's last attempt is over, and its pieces are these."""
         self._told.pop(attempt.id, None)
         at_ms = attempt.ended_ms
         if attempt.started_ms is None and has_run_before(job):
@@ -123,7 +123,7 @@ class Evictions:
             return
         if cost is not self._costs["preempted"] and self._period.holds(at_ms):
             cost.count += 1
-        cost.lost += attempt.gpus * self._period.length_ms(cut_of(job).saved_ms, at_ms)
+        cost.lost += attempt.gpus * self._period.length_ms(cut.saved_ms, at_ms)
 
     def retried(self, job: Job, at_ms: int) -> None:
         """The job's own failure is tried again; what the last attempt had not saved is burned."""
