@@ -23,7 +23,7 @@ from fairlease_schemas.commands import (
 from fairlease_schemas.envelope import LeasesRead, Misshapen, TimerFired, Unreadable
 from fairlease_schemas.host import Check
 from fairlease_schemas.ids import job_id
-from fairlease_schemas.job import After, End, Mismatch, Problem
+from fairlease_schemas.job import After, End, Mismatch, Problem, Rendezvous
 from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone
 from tests.dsl.cell import DAY, HOUR, MINUTE, SECOND, T0, Cell, inventory, submitted
 
@@ -212,6 +212,42 @@ def hosts_come_and_go() -> Cell:
     return cell.at(6 * HOUR)
 
 
+def gangs_begin_together() -> Cell:
+    """Gangs that get ready part by part: one goes, one is late, one is refused, one is lost; some words lie."""
+    cell = Cell().hosts(8, block=4).budgets(a=1).policy(rank_period_ms=MINUTE)
+    goes, late, refused, lost = (
+        cell.submit(name, hosts=2, gpus_per_host=8, start_limit_ms=5 * MINUTE, max_retries=1)
+        for name in ("goes", "late", "refused", "lost")
+    )
+    for job in (goes, late, refused, lost):
+        first, second = cell.world.jobs[job].attempts[-1].hosts
+        at = Rendezvous(address=f"10.0.0.{int(first[-3:])}", port=20_000)
+        cell.say(cell.run_ready(job), first)
+        cell.say(cell.run_ready(job, at), second if job == late else first)
+        cell.say(cell.run_ready(job, Rendezvous(address="not an address", port=1)), first)
+        if job == goes:
+            cell.say(cell.run_ready(job), second)
+            cell.say(cell.run_ready(job), second)
+    cell.start(goes).at(MINUTE)
+    hosts = cell.world.jobs[refused].attempts[-1].hosts
+    cell.gone(refused, End.START_FAILED, None, hosts=hosts[1:])
+    cell.gone(refused, End.CANCELLED, None, hosts=hosts[:1])
+    silent = cell.world.jobs[lost].attempts[-1].hosts[1]
+    cell.at(4 * MINUTE)
+    renewed = {f"host-{n:03d}": cell.now_ms for n in range(1, 9)} | {silent: T0}
+    said = LeasesRead(due_ms=cell.now_ms, renewed=renewed)
+    cell.step("health", (cell.answer(said, "health", "FL_LAB_TIMERS"),))
+    cell.settle()
+    for _ in range(2):
+        cell.at(cell.now_ms - T0 + 2 * MINUTE)
+        for job in (late, lost):
+            live = cell.world.jobs[job].live
+            if live is not None and live.ending is not None:
+                left = [host for host in live.hosts if all(part.host != host for part in live.gone)]
+                cell.gone(job, End.CANCELLED, None, hosts=left)
+    return cell.gone(goes).at(HOUR)
+
+
 def attempts_end_and_what_comes_after() -> Cell:
     """Faults leave rests of windows, jobs leave to go on, begin anew, keep to their pools; hosts return by checks."""
     cell = Cell().hosts(3).hosts(2, pool="l40s", first=9).budgets(a=1, b=1)
@@ -254,6 +290,7 @@ LOGS: Final[dict[str, Callable[[], Cell]]] = {
     "shares-over-a-week": shares_over_a_week,
     "promises-and-people": promises_and_people,
     "hosts-come-and-go": hosts_come_and_go,
+    "gangs-begin-together": gangs_begin_together,
     "attempts-end-and-what-comes-after": attempts_end_and_what_comes_after,
 }
 
