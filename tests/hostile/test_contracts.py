@@ -105,7 +105,7 @@ def file_findings(path: Path, raw: bytes, entry: Entry) -> Iterator[str]:
         if f"{path}:" not in err and "the contract has" not in err:
             yield f"does not say where: {err[:200]}"
         code, err = typed(path, is_data=True)
-        told = json.loads(err)
+        told = json.loads(err or "{}")
         if code != CONTRACT or not (told.get("problems") or told.get("way_out")) or hidden_in(err):
             yield f"says as data {err[:200]}"
 
