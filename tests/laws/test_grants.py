@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from fairlease.core.order import host_order
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, ReservationEnded, ReservationMade
 from fairlease_schemas.envelope import Record
-from fairlease_schemas.host import HostHeld, HostHoldCleared
+from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered
 from fairlease_schemas.ids import job_of
 from fairlease_schemas.job import AttemptEnded, End, JobRequeued
 from fairlease_schemas.orders import HostOrder
@@ -149,14 +151,22 @@ class Orders:
 
     def __init__(self) -> None:
         self.last: dict[str, HostOrder] = {}
+        self._registered: dict[str, int] = {}
 
-    def see(self, cell: Cell, _record: Record) -> None:
-        for host in cell.world.fleet.hosts:
+    def see(self, cell: Cell, record: Record) -> None:
+        registered = [event.host for event in record.events if isinstance(event, HostRegistered)]
+        self._registered |= dict.fromkeys(registered, cell.world.position)
+        for host, known in cell.world.fleet.hosts.items():
             order, before = host_order(cell.world, host), self.last.get(host)
+            assert order.incarnation == known.incarnation
             if before is not None:
                 assert order.position >= before.position
-                assert order.runs == before.runs or order.position == cell.world.position > before.position
+                is_same = replace(order, position=before.position) == before
+                assert is_same or order.position == cell.world.position > before.position
             for run in order.runs:
+                attempt = cell.world.jobs[run.job].attempts[-1]
+                if attempt.granted_ms != known.registered_ms:  # within a millisecond it is not told apart
+                    assert run.is_of_before == (attempt.token.position < self._registered[host])
                 assert not cell.world.jobs[run.job].is_terminal, "a job that is over is ordered"
                 assert run.hosts[run.rank] == host
             self.last[host] = order

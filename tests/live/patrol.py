@@ -15,6 +15,8 @@ from fairlease.agent.layout import read_stat
 from tests.live.process import pids, read
 
 _EVERY_S = 0.05
+_LOOKS = 40
+"""How often a process is asked whether it is a job before it is taken for none: a child becomes one when it execs."""
 _MARKS = (b"FAIRLEASE_ATTEMPT=", b"FAIRLEASE_HOST=", b"CUDA_VISIBLE_DEVICES=")
 
 
@@ -41,24 +43,30 @@ class Patrol:
         self.findings: list[str] = []
         self.last_ms: dict[tuple[str, str], int] = {}
         self._mark = str(home).encode()
-        self._known: dict[tuple[int, int], Seen | None] = {}
+        self._known: dict[tuple[int, int], Seen] = {}
+        self._others: dict[tuple[int, int], int] = {}
 
     def look(self) -> None:
         """One round through all processes of the machine."""
         holders: dict[str, Seen] = {}
-        known: dict[tuple[int, int], Seen | None] = {}
+        known: dict[tuple[int, int], Seen] = {}
+        others: dict[tuple[int, int], int] = {}
         for pid in pids():
             stat, now_ms = read_stat(pid), time.time_ns() // 1_000_000
             if stat is None or stat[0] in "ZX":
                 continue
             key = (pid, stat[3])
-            seen = self._known.get(key) or self._identify(pid, stat[3])
+            seen, looks = self._known.get(key), self._others.get(key, 0)
+            if seen is None and looks < _LOOKS:
+                seen = self._identify(pid, stat[3])
+            if seen is None:
+                others[key] = looks + 1
+                continue
             known[key] = seen
-            if seen is not None:
-                self.last_ms[seen.attempt, seen.host] = now_ms
-                for gpu in seen.gpus:
-                    self._compare(gpu, holders.setdefault(gpu, seen), seen)
-        self._known = known
+            self.last_ms[seen.attempt, seen.host] = now_ms
+            for gpu in seen.gpus:
+                self._compare(gpu, holders.setdefault(gpu, seen), seen)
+        self._known, self._others = known, others
 
     def _compare(self, gpu: str, first: Seen, second: Seen) -> None:
         """Two attempts on one GPU are at once only if the one that was seen first is still there."""
@@ -66,7 +74,7 @@ class Patrol:
             self.findings.append(f"{gpu} has {first} and {second} at once")
 
     def _identify(self, pid: int, start: int) -> Seen | None:
-        """Read anew until it is one: between fork and exec a process is still its parent."""
+        """Who it is; None for whoever is no job of this cell."""
         environ = read(pid, "environ")
         if self._mark not in environ:
             return None
