@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LEASES = ("bus", "agent")
 """Without these no lease is renewed."""
-PARTS = (*LEASES, *(f"{name}-a" for name in SERVICES))
+DECIDERS = tuple(f"{name}-a" for name in SERVICES)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -64,14 +64,14 @@ async def _stands_still(cell: Cell, part: str, pause_s: float) -> None:
 # The client forgets a socket on which nobody answered; here that is the desk's, while the bus stands still.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("pause_s", [1, 10])
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", [*LEASES, *DECIDERS])
 async def test_a_part_stands_still_and_nothing_is_lost_or_doubled(cell: Cell, part: str, pause_s: float) -> None:
     # rule: 7.6
     await _stands_still(cell, part, pause_s)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as above
-@pytest.mark.long
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", [*LEASES, *(pytest.param(part, marks=pytest.mark.long) for part in DECIDERS)])
 async def test_a_part_stands_still_for_ninety_seconds(cell: Cell, part: str) -> None:
+    # rule: 7.6
     await _stands_still(cell, part, 90)
