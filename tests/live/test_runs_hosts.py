@@ -64,6 +64,13 @@ async def _booted_anew(cell: Cell, host: str) -> AsyncIterator[None]:
         agent.terminate()
         await agent.wait()
         cell.bring_back(AGENTS[host].name, "killed")
+        await eventually(lambda: _is_itself(cell, host), f"{host} is registered as it was at first")
+
+
+async def _is_itself(cell: Cell, host: str) -> bool:
+    await cell.journal.read()
+    boots = [e["incarnation"] for e in cell.journal.events("host-registered") if e["host"] == host]
+    return len(boots) > 1 and boots[-1] == boots[0]
 
 
 async def _is_lost(cell: Cell, job: str) -> bool:
@@ -85,6 +92,7 @@ async def test_a_machine_that_dies_in_mid_gang_and_comes_back_never_runs_the_sam
     for job in (gang, other):
         await cell.submit(job)
     await cell.event(gang.id, "attempt-started", count=3)
+    await eventually(lambda: len(_begun(cell, gang)) == 3, "all three commands have begun")
     await cell.event(other.id, "attempt-started")
     await cell.submit(waiting)
     await cell.event(waiting.id, "job-admitted")
@@ -99,12 +107,17 @@ async def test_a_machine_that_dies_in_mid_gang_and_comes_back_never_runs_the_sam
         if first["end"] == "fault":  # and not `lost`: a restart whose end nobody saw keeps nothing
             assert sound < set(cell.journal.oracle.attempts[f"{gang.id}-a2"].parts), "its sound hosts were kept for it"
             assert not sound & _granted_before(cell, waiting, f"{gang.id}-a2"), "they were given to somebody else"
-        assert [host_of for attempt, host_of in cell.started() if attempt == f"{gang.id}-a1"].count(host) == 1
+        assert _begun(cell, gang).count(host) == 1
         await cell.cancel(other.id)
         await cell.over(other.id)
     assert process.jobs_of(cell.home) == []
     await cell.submit(Job(f"after-{label}", hosts=4, gpus=GPUS))
     await cell.judge()
+
+
+def _begun(cell: Cell, job: Job) -> list[str]:
+    """The hosts on which the command of the job's first attempt really began, each as often as it did."""
+    return [host for attempt, host in cell.started() if attempt == f"{job.id}-a1"]
 
 
 def _granted_before(cell: Cell, job: Job, attempt: str) -> set[str]:
