@@ -27,7 +27,7 @@ STREAMS = {
     "preemption": ("FL_LAB_LOG", "FL_LAB_ORDERS"),
     "explainer": ("FL_LAB_FEED",),
     "health": ("FL_LAB_LOG", "FL_LAB_TIMERS"),
-    "agent": ("FL_LAB_REPORTS", "FL_LAB_LEASES"),
+    "agent": ("FL_LAB_REPORTS", "FL_LAB_LEASES", "FL_LAB_EVIDENCE"),
 }
 """Who stores where: each loses the first acknowledgement of each of these."""
 
