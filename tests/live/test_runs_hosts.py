@@ -104,9 +104,9 @@ async def test_a_machine_that_dies_in_mid_gang_and_comes_back_never_runs_the_sam
     async with _booted_anew(cell, host):
         await cell.over(gang.id, waiting.id)
         (first, _) = cell.journal.of_job(gang.id, "attempt-ended")
-        if first["end"] == "fault":  # and not `lost`: a restart whose end nobody saw keeps nothing
-            assert sound < set(cell.journal.oracle.attempts[f"{gang.id}-a2"].parts), "its sound hosts were kept for it"
-            assert not sound & _granted_before(cell, waiting, f"{gang.id}-a2"), "they were given to somebody else"
+        assert first["end"] == "fault"
+        assert sound < set(cell.journal.oracle.attempts[f"{gang.id}-a2"].parts), "its sound hosts were kept for it"
+        assert not sound & _granted_before(cell, waiting, f"{gang.id}-a2"), "they were given to somebody else"
         assert _begun(cell, gang).count(host) == 1
         await cell.cancel(other.id)
         await cell.over(other.id)
