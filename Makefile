@@ -12,6 +12,7 @@ SHELL := /bin/sh
 
 VENV := .venv
 BIN := $(VENV)/bin
+AUDIT := .venv-audit
 # One stamp for what is done once: the locked packages to run, those to test, our own code.
 RUN_PACKAGES := $(VENV)/.ready-run
 DEV_PACKAGES := $(VENV)/.ready-dev
@@ -118,6 +119,20 @@ load: $(DEV_READY) ## the load test of the whole chain, figures as JSON
 docs: $(RUN_READY) ## write the JSON Schemas, the event catalogue and the bus's accounts anew from the code
 	$(BIN)/python -m fairlease_schemas.generate
 	$(BIN)/python -m fairlease.runtime.access > infra/nats/accounts.conf
+
+# In an environment of its own, so that what asks decides nothing about what is tested.
+$(AUDIT)/.ready: requirements/audit.txt
+	@$(find_python); "$$found" -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/python -m pip --disable-pip-version-check install -qq --require-hashes -r requirements/audit.txt
+	@touch $@
+
+.PHONY: audit-deps
+audit-deps: $(AUDIT)/.ready ## ask whether the locked packages have known holes; needs the network
+	@$(AUDIT)/bin/python requirements/audit.py
+
+.PHONY: sbom
+sbom: $(RUN_READY) ## write build/sbom.json, the bill of materials of what is locked (CycloneDX)
+	@$(BIN)/python requirements/sbom.py
 
 .PHONY: lock
 lock: ## resolve requirements/*.txt anew with Python 3.11; UPGRADE=1 takes the newest

@@ -1,10 +1,12 @@
 """A maintenance bot: empties every host of a cell in turn, does its work there, and gives it back.
 
-    python examples/service_hosts.py [HOST ...] [--work "command {host}"]
+    python examples/service_hosts.py [HOST ...] [--work "command {host}"] [--check "NAME=command {host}"]
 
 It speaks through the command line alone, as any bot could: `host drain` says by when the host will be
-empty, `hosts -o json` whether it is, `host return` gives it back. No person is asked, and no window of
-a running job is broken, because no deadline is given.
+empty, `hosts -o json` whether it is, `host return` gives it back, with checks made after the work: a command
+that ends with 0 ok, 1 warning, 2 critical or 3 unknown, as those of Nagios do. A host that is not well stays
+out, and the bot says so and goes on. No person is asked, and no window of a running job is broken, because
+no deadline is given.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import time
 from typing import Any
 
 LOOK_S = 0.5
+UNKNOWN = 3
 
 
 def fairlease(*words: str) -> dict[str, Any]:
@@ -34,8 +37,18 @@ def drain_of(host: str) -> dict[str, Any] | None:
     return next((row.get("drain") for row in rows if row["host"] == host), None)
 
 
-def service(host: str, work: str) -> None:
-    """Drain, work, return; says how long it took and what was promised."""
+def made(check: str, host: str) -> str:
+    """One check of an empty host, as `host return` takes it; a command that ends with anything else is unknown."""
+    name, _, command = check.partition("=")
+    done = subprocess.run(  # noqa: S603 - what the operator wrote
+        shlex.split(command.format(host=host)), check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    lines = done.stdout.decode(errors="replace").strip().splitlines()
+    return f"{name}={done.returncode if 0 <= done.returncode <= UNKNOWN else UNKNOWN}:{lines[-1] if lines else ''}"
+
+
+def service(host: str, work: str, checks: list[str]) -> bool:
+    """Drain, work, check, return; says how long it took and what was promised. Whether the host is back."""
     answer = fairlease("host", "drain", host, "--reason", "service")
     promised_s = (answer["drain"]["empty_ms"] - answer["as_of"]["log_time_ms"]) / 1_000
     began_s = time.monotonic()
@@ -44,8 +57,11 @@ def service(host: str, work: str) -> None:
     print(f"{host}: empty after {time.monotonic() - began_s:.1f} s, promised within {promised_s:.1f} s", flush=True)
     if work:
         subprocess.run(shlex.split(work.format(host=host)), check=True)  # noqa: S603 - what the operator wrote
-    fairlease("host", "return", host)
-    print(f"{host}: returned", flush=True)
+    passed = [word for check in checks for word in ("--check", made(check, host))]
+    command = [sys.executable, "-m", "fairlease", "host", "return", host, *passed]
+    is_back = subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0  # noqa: S603 - as above
+    print(f"{host}: {'returned' if is_back else 'stays out'}", flush=True)
+    return is_back
 
 
 def main() -> None:
@@ -53,9 +69,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("hosts", nargs="*", metavar="HOST", help="these hosts (all of the cell)")
     parser.add_argument("--work", default="", help="a command to run for each empty host, {host} is its name")
+    parser.add_argument("--check", action="append", default=[], metavar="NAME=COMMAND", help="a check after the work")
     args = parser.parse_args()
-    for host in args.hosts or [row["host"] for row in fairlease("hosts")["rows"]]:
-        service(host, args.work)
+    hosts = args.hosts or [row["host"] for row in fairlease("hosts")["rows"]]
+    if [host for host in hosts if not service(host, args.work, args.check)]:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fold import fold  # noqa: E402 - as above
 from killed import killed  # noqa: E402 - as above
 from live import ACCOUNT, Live, cell, contract  # noqa: E402 - as above
 from rules import rules  # noqa: E402 - as above
+from runs import runs  # noqa: E402 - as above
 from secured import secured  # noqa: E402 - as above
 from starting import BUDGET, starting  # noqa: E402 - as above
 from startup import startup  # noqa: E402 - as above
@@ -41,26 +43,24 @@ def main() -> int:
     limits = Limits(profile["limits"])
     before, started_s = machine(), time.monotonic()
     load = profile["load"]
-    figures = _FIGURES.get(profile["name"], _spine)(load)
+    figures = _MEASURED[profile["name"]](load)
     report = report_of(profile["name"], before, figures, limits, time.monotonic() - started_s)
     sys.stdout.write(json.dumps(report, indent=2) + "\n" if args.json else table_of(report))
     return 1 if missed(figures, limits) else 0
 
 
-def _spine(load: dict[str, Any]) -> list[Figure]:
-    return asyncio.run(_measured(load))
-
-
-def _secured(load: dict[str, Any]) -> list[Figure]:
+async def _secured(load: dict[str, Any]) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="fairlease-load-") as name:
-        return asyncio.run(secured(Path(name), load["submissions"]))
+        return await secured(Path(name), load["submissions"])
 
 
-_FIGURES = {"rules": lambda load: rules(load["turns"], load["seed"]), "secured": _secured}
-"""What each profile measures; the others measure the whole chain."""
+async def _runs(load: dict[str, Any]) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="fairlease-load-") as name:
+        async with cell(Path(name) / "runs", "--simulate-gpus", load["hosts"]) as live:
+            return [*yardsticks(Path(name)), *await runs(live, load)]
 
 
-async def _measured(load: dict[str, Any]) -> list[Figure]:
+async def _spine(load: dict[str, Any]) -> list[Figure]:
     """Every figure of the profile, one after another: nothing is measured while something else runs."""
     figures = []
     with tempfile.TemporaryDirectory(prefix="fairlease-load-") as name:
@@ -90,6 +90,15 @@ async def _fill(live: Live, hosts: int) -> tuple[str, str]:
     await live.until(lambda world: gang in world.jobs and world.jobs[gang].phase == "running", "a gang that runs")
     await live.until(lambda world: behind in world.jobs, "a job behind it")
     return behind, live.world.jobs[gang].attempts[0].hosts[0]
+
+
+_MEASURED: dict[str, Callable[[dict[str, Any]], list[Figure]]] = {
+    "spine": lambda load: asyncio.run(_spine(load)),
+    "rules": lambda load: rules(load["turns"], load["seed"]),
+    "runs": lambda load: asyncio.run(_runs(load)),
+    "secured": lambda load: asyncio.run(_secured(load)),
+}
+"""How the figures of each profile come about."""
 
 
 if __name__ == "__main__":

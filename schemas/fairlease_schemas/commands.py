@@ -5,6 +5,7 @@ Unknown fields are refused: a typo is told to its sender. Who asks is never read
 
 import msgspec
 
+from fairlease_schemas.host import Check
 from fairlease_schemas.ids import AccountId, BudgetId, HostId, JobId
 from fairlease_schemas.policy import Policy
 
@@ -78,10 +79,13 @@ class CordonHost(
     reason: str = ""
 
 
-class ReturnHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="return-host"):
-    """Take back the sender's hold on the host: its cordon, or what its drain left."""
+class ReturnHost(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="return-host"
+):
+    """Take back the sender's hold on the host: its cordon, or what its drain left, with the checks it passed (7.4)."""
 
     host: HostId
+    checks: tuple[Check, ...] = ()
 
 
 class RequestDrain(

@@ -67,6 +67,7 @@ _RULES: Final = {
     "secrets": "1.13",
     "source": "1.13",
     "start_limit": "1.15",
+    "terminal": "1.17",
 }
 
 EnvName = Annotated[str, Field(pattern=_ENV_NAME)]
@@ -114,10 +115,11 @@ class Spec(Strict):
     secrets: Annotated[dict[EnvName, Reference], Field(max_length=MAX_ENV)] = {}  # noqa: RUF012 - as above
     source: terms.Source | None = None
     start_limit: LengthMs | None = None
+    terminal: Flag = False
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Spec":
-        found = next(chain(self._times_told(), self._lists_told(), self._env_told()), None)
+        found = next(chain(self._times_told(), self._lists_told(), self._env_told(), self._terminal_told()), None)
         if found is not None:
             raise PydanticCustomError(_BETWEEN_FIELDS, "{way_out}", found._asdict())
         return self
@@ -155,6 +157,19 @@ class Spec(Strict):
                 yield _Told(f"env.{name}", "", "no secrets", way_out)
         for name in sorted(self.env.keys() & self.secrets.keys()):
             yield _Told(f"secrets.{name}", "", "each name once", f"{name} stands under env too; write it once")
+
+    def _terminal_told(self) -> Iterator["_Told"]:
+        """A terminal is one person's at one process, and short: what else the job may not be."""
+        if not self.terminal:
+            return
+        if self.lane != "debug":
+            yield _Told("terminal", "true", "lane: debug", "write lane: debug, or leave out the terminal")
+        if self.hosts > 1:
+            yield _Told("terminal", "true", "one host", "a terminal is on one host; leave it out for a gang")
+        if self.array is not None:
+            yield _Told("terminal", "true", "one job", "each job of an array has no terminal; submit one by itself")
+        if self.command is None:
+            yield _Told("terminal", "true", "a command", "write what runs in it, for example command: [bash, -i]")
 
 
 class _Told(NamedTuple):
@@ -287,7 +302,7 @@ def _problem(error: dict[str, Any]) -> Problem:
     message = told.way_out(error, Contract, _PATTERNS_SAY)
     secret = kind_of(str(error.get("input"))) or kind_of(path)
     return Problem(
-        field=_harmless(path, 200) if not kind_of(path) else "spec",
+        field=(_harmless(path, 200) or "contract") if not kind_of(path) else "spec",
         rule="1.13" if secret else _rule_of(str(part) for part in error["loc"]),
         value=_shown(error.get("input")) if not secret and error["type"] not in ("missing", "value_error") else "",
         limit=", ".join(bounds)[:200],

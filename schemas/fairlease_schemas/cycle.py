@@ -21,7 +21,7 @@ class RequestClass(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Requests that a cycle cannot tell apart (decisions.md 4.4), `count` of them waiting at the rank.
 
     `lane` is `debug` for those that asked for it, and then `account` is whose they are.
-    `min_runtime_ms` 0 is idle work.
+    `min_runtime_ms` 0 is idle work. `rest_ms` is what a fault left of their windows (7.7), absent for whole ones.
     """
 
     key: str
@@ -32,6 +32,12 @@ class RequestClass(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     count: int
     lane: str = ""
     account: str = ""
+    rest_ms: int | None = None
+
+    @property
+    def window_ms(self) -> int:
+        """The window of the next attempt of each."""
+        return self.min_runtime_ms if self.rest_ms is None else self.rest_ms
 
 
 class NodeStanding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -96,6 +96,7 @@ Said = (
     | reports.RunStarted
     | reports.RunGone
     | reports.CheckpointDone
+    | reports.RunReady
 )
 
 Event = (
@@ -103,6 +104,7 @@ Event = (
     | job.JobRefused
     | job.CommandRefused
     | job.MessageRefused
+    | job.PartReady
     | job.AttemptStarted
     | job.AttemptEnding
     | job.CheckpointConfirmed

@@ -111,6 +111,7 @@ job-admitted | admission | the job exists and waits, for other jobs first if blo
 job-refused | admission | nothing changes but the inbox cursor; the request id stays free
 command-refused | admission ledger health | nothing changes but the cursor of that stream
 message-refused | admission ledger health | nothing changes but the cursor of that stream
+part-ready | admission | one more host of the gang is ready; when all are, their orders say go
 attempt-started | admission | one more host of the attempt runs; when all do, the job is `running`
 attempt-ending | admission | the job is `stopping`, and so say its hosts' orders; the first ask's grace stands
 checkpoint-confirmed | admission | what an eviction would lose of the attempt counts from this log time

@@ -94,7 +94,8 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt: where it ran, since when, how it ended; `detail` is what the agent said of an end without a code.
 
     One that was told to leave says for whom: `stop_for` is the job it made room for, `drained_from` the host that
-    drains.
+    drains. `not_ready` are the hosts that a gang's start waits or waited for, `rendezvous` is where its ranks meet.
+    `evidence` are the digests of what is kept of its end, by host, of at most eight, the first to end first.
     """
 
     attempt: str
@@ -112,13 +113,18 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     stop_for: str = ""
     drained_from: str = ""
+    not_ready: tuple[str, ...] = ()
+    rendezvous: str = ""
+    evidence: dict[str, str] = {}
 
 
 class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
     """A job as it stands. `exit_code` is what `submit --wait` returns, absent while the job goes on.
 
     `held_by` is who holds it and `held_for` why, `cancelled_for` the job that it waited for and that did not end
-    well. `array_index` is its place among the `array_count` jobs of its array, absent outside one.
+    well. `array_index` is its place among the `array_count` jobs of its array, absent outside one. `rest_ms` is what
+    a fault left of the window for its next attempt, absent where that has a whole one. `bound_to` is the pool that its
+    checkpoint can be read in, empty for any; `is_clean` when its next attempt, or the present one, begins anew.
     """
 
     job: str
@@ -142,6 +148,9 @@ class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):
     array_index: int | None = None
     array_count: int = 0
     held_for: str = ""
+    rest_ms: int | None = None
+    bound_to: str = ""
+    is_clean: bool = False
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -292,10 +292,17 @@ TERMS: Final = {
     "image": ("1.13", "A container image, better with its digest."),
     "env": ("1.13", "Environment variables. A value or argument that looks like a key or token is refused."),
     "secrets": ("1.13", "Environment variables that hold a secret: its name, `secret:NAME`, never itself."),
-    "source": ("1.13", "The code that runs: `repo` and `commit`, or `bundle`."),
-    "source.repo": ("1.13", "A repository, `https://`, `ssh://` or `git@`, without a password."),
+    "source": ("1.13", "The code that runs, in the working directory: `repo` and `commit`, or `bundle`."),
+    "source.repo": (
+        "1.13",
+        "A repository, `https://`, `ssh://` or `git@`, without a password; `file:///` where a site allows it.",
+    ),
     "source.commit": ("1.13", "The whole id of the commit."),
-    "source.bundle": ("1.13", "A bundle by its digest, `sha256:` and 64 digits."),
+    "source.bundle": (
+        "1.13",
+        "A bundle by its digest, as `fairlease bundle DIR` prints it; `submit --bundle DIR` writes it.",
+    ),
+    "terminal": ("1.17", "The job has a terminal, to attach to; only in the debug lane, on one host."),
     "start_limit": ("1.15", "How long the gang may take to start, `1s` to `1h`; without it what the policy says."),
 }
 """Every field of a spec: its rule and its meaning."""
@@ -436,8 +443,8 @@ beside the log.
 _ABSENT: Final = """\
 ## Not in this release
 
-Refused by this release's agent, which starts plain processes: images,
-secrets, source. Compared before a resume only for checkpoints in a `store:`: `state`. To come: interactive jobs.
+Refused by this release's agent, which starts plain processes: images, secrets. Compared before a resume only for
+checkpoints in a `store:`: `state`.
 Out of scope altogether: services without end, advance reservations by people, slices of a GPU, deadlines.
 """
 

@@ -42,12 +42,25 @@ class HostHeld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     reason: str = ""
 
 
+class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A check of a host, in the manner of Nagios: `code` is 0 ok, 1 warning, 2 critical or 3 unknown.
+
+    `at_ms` is when it was made, by whoever made it; `output` its last words.
+    """
+
+    name: str
+    code: int
+    at_ms: int
+    output: str = ""
+
+
 class HostHoldCleared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="host-hold-cleared"):
-    """The hold of this owner and kind is gone."""
+    """The hold of this owner and kind is gone; `checks` are those that came with its return (7.4)."""
 
     host: HostId
     owner: AccountId
     kind: str
+    checks: tuple[Check, ...] = ()
 
 
 class BreakerTripped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="breaker-tripped"):

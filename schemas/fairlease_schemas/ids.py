@@ -29,12 +29,18 @@ REQUEST_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@/+=-]{0,127}$"
 """Request ids come from outside (pipelines, hashes, URLs): 1 to 128 printable ASCII, no spaces."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _JOB_BODY_CHARS: Final = 20
 
 
 def is_name(text: str) -> bool:
     """Whether `text` may name a budget, host, pool or account."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_digest(text: str) -> bool:
+    """Whether `text` is a SHA-256 in hex."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def job_id(account: AccountId, budget: BudgetId, request_id: str) -> JobId:

@@ -145,6 +145,27 @@ class MessageRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     error: str
 
 
+class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the ranks of a gang meet: the address of its first host, and a port that was free there (1.15)."""
+
+    address: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+class PartReady(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="part-ready"):
+    """The part of a gang on this host could begin now; it waits until every part is ready (1.15).
+
+    `rendezvous` is said by the gang's first host, for all of them.
+    """
+
+    attempt: AttemptId
+    host: HostId
+    rendezvous: Rendezvous | None = None
+
+
 class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-started"):
     """The part of an attempt on one host runs; the attempt runs when every part does."""
 
@@ -153,19 +174,27 @@ class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class AttemptEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-ending"):
-    """The attempt is asked to stop, on every host, with this end to come; by `account` when not by its owner."""
+    """The attempt is asked to stop, on every host, with this end to come; by `account` when not by its owner.
+
+    `detail` says more in words where there is more to say: which hosts were not ready when the start limit came.
+    """
 
     attempt: AttemptId
     end: End
     grace_ms: int
     account: AccountId = ""
+    detail: str = ""
 
 
 class CheckpointConfirmed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint-confirmed"):
-    """The attempt has saved its state: lost GPU-time is measured from the log time of this record (8.2)."""
+    """The attempt has saved its state: lost GPU-time is measured from the log time of this record (8.2).
+
+    With `is_bound` it can be read in no other pool, and the job keeps to the attempt's (8.3).
+    """
 
     attempt: AttemptId
     step: int = 0
+    is_bound: bool = False
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +209,8 @@ class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     """Nothing of the attempt is left on this host.
 
     `exit_code` is absent where no process gave one; `detail` is then what the agent says about it, `mismatches`
-    what of a checkpoint does not fit when it was not resumed (8.3).
+    what of a checkpoint does not fit when it was not resumed (8.3). `evidence` is the SHA-256 of what is kept of it
+    outside the log: last lines, host and GPU facts (8.4).
     """
 
     attempt: AttemptId
@@ -189,6 +219,7 @@ class PartGone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     exit_code: int | None = None
     detail: str = ""
     mismatches: tuple[Mismatch, ...] = ()
+    evidence: str = ""
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt-ended"):
@@ -200,12 +231,16 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class JobRequeued(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-requeued"):
-    """The job waits again, at its first submission's place, after `backoff_ms` (0: at once)."""
+    """The job waits again, at its first submission's place, after `backoff_ms` (0: at once).
+
+    `rest_ms` is what a fault left of its window, and the window of its next attempt (7.7); absent for a whole one.
+    """
 
     job: JobId
     end: End
     backoff_ms: int = 0
     counts_as_retry: bool = False
+    rest_ms: int | None = None
 
 
 class JobReleased(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job-released"):

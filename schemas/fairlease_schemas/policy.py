@@ -31,6 +31,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `start_limit_ms` how long a gang may take to start where the contract does not say (1.15).
     `lease_*` rule how long a host may be silent (7.6), `fault_*` what follows a fault (7.7): how long healthy hosts
     are kept for the job, and after faults on how many hosts within which span it is held.
+    `on_resume_refused` is what becomes of a job whose checkpoint does not fit (8.3): `fail`, also when it is empty, or
+    `restart`, clean. `return_checks` are the checks that a host must have passed before it is given back (7.4).
     `max_draining_permille` is how much of a pool drains at once, `breaker_*` how much of it may fall to holds that
     nobody asked for within a span (7.3).
     `max_grants_per_cycle` and `max_classes_per_pool` bound one record (log.md L2); they count steps.
@@ -74,6 +76,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_draining_permille: int = 250
     breaker_permille: int = 100
     breaker_span_ms: int = HOUR_MS
+    on_resume_refused: str = ""
+    return_checks: tuple[str, ...] = ()
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="policy-changed"):

@@ -19,6 +19,9 @@ SCOPES: Final = {
 
 SERVICES: Final = (*SCOPES, "explainer")
 
+BEGIN: Final = "begin"
+"""In the place of a session's name, which is longer: the question for one."""
+
 VERBS: Final = "fairlease.js"
 """Where the verbs of JetStream are asked: `fairlease.js.STREAM.INFO.FL_LAB_LOG`, the same in every cell."""
 
@@ -59,6 +62,14 @@ class Subjects(msgspec.Struct, frozen=True):
     @property
     def contracts_stream(self) -> str:
         return self._stream("CONTRACTS")
+
+    @property
+    def bundles_stream(self) -> str:
+        return self._stream("BUNDLES")
+
+    @property
+    def evidence_stream(self) -> str:
+        return self._stream("EVIDENCE")
 
     @property
     def telemetry_stream(self) -> str:
@@ -113,6 +124,14 @@ class Subjects(msgspec.Struct, frozen=True):
     def contract(self, digest: str) -> str:
         return f"fl.{self.cell}.contract.{digest}"
 
+    def bundle(self, account: str, digest: str, piece: int) -> str:
+        """A piece of a code bundle; `digest` is its 64 digits."""
+        return f"fl.{self.cell}.bundle.{account}.{digest}.{piece}"
+
+    def evidence(self, host: str, digest: str) -> str:
+        """What a host's agent keeps of a run that went wrong."""
+        return f"fl.{self.cell}.evidence.{host}.{digest}"
+
     def answer(self, account: str, seq: int) -> str:
         return f"fl.{self.cell}.answer.{account}.{seq}"
 
@@ -123,13 +142,13 @@ class Subjects(msgspec.Struct, frozen=True):
         """Beside the budgets' feeds, of which none can have such a name."""
         return self.feed("_hosts", host, tag)
 
-    def evidence(self, host: str, digest: str) -> str:
-        """What a host's agent keeps of a run that went wrong."""
-        return f"fl.{self.cell}.evidence.{host}.{digest}"
+    def attach(self, host: str, account: str, session: str) -> str:
+        """What an account says to the terminals of a host: `BEGIN` a session, and then type in it."""
+        return f"fl.{self.cell}.attach.{host}.{account}.{session}"
 
-    def bundle(self, account: str, digest: str, part: str) -> str:
-        """One part of the code that an account sends along with its jobs."""
-        return f"fl.{self.cell}.bundle.{account}.{digest}.{part}"
+    def shown(self, host: str, account: str, output: str) -> str:
+        """What terminals of a host show to an account; no stream keeps it."""
+        return f"fl.{self.cell}.shown.{host}.{account}.{output}"
 
     def ask(self, service: str, question: str) -> str:
         return f"fl.{self.cell}.ask.{service}.{question}"

@@ -23,7 +23,10 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One GPU at one moment. `problem` is why nothing could be read of it, in the driver's words."""
+    """One GPU at one moment. `problem` is why nothing could be read of it, in the driver's words.
+
+    `ecc_uncorrected` counts memory errors that could not be corrected since the driver was loaded.
+    """
 
     gpu: GpuUuid
     busy_permille: int | None = None
@@ -33,6 +36,7 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     temperature_c: int | None = None
     processes: tuple[GpuProcess, ...] | None = None
     problem: str = ""
+    ecc_uncorrected: int | None = None
 
 
 class GpusSampled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="gpus-sampled"):

@@ -30,6 +30,8 @@ SCHEMES: Final = ("s3", "gs", "az")
 CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _URI: Final = re.compile(r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<place>[^/]*)|store:(?P<store>[^/]*))/(?P<path>.*)")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+_ADDRESS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)+")
+"""No store lets a bucket look like one, and some client might connect to it."""
 _PATH: Final = re.compile(r"[A-Za-z0-9._=+@:,-]+(?:/[A-Za-z0-9._=+@:,-]+)*/?")
 _URI_WAY_OUT: Final = "write s3://, gs:// or az:// with bucket and path, or store:NAME/PATH"
 
@@ -87,7 +89,7 @@ def _uri(value: object) -> object:
     if "@" in (found["place"] or ""):
         raise ValueError("no user or password in a place for checkpoints: the store knows who may write")
     name, pattern = (found["place"], _BUCKET) if found["scheme"] else (found["store"], re.compile(NAME_PATTERN))
-    if pattern.fullmatch(name) is None:
+    if pattern.fullmatch(name) is None or _ADDRESS.fullmatch(name) is not None:
         raise ValueError(f"that is no name of a bucket or store: {_URI_WAY_OUT}")
     path = found["path"]
     if {".", ".."} & set(path.split("/")):
@@ -182,8 +184,8 @@ class After(Strict):
 
 
 REPO_PATTERN: Final = (
-    r"^(https://|ssh://([a-z_][a-z0-9_-]{0,31}@)?|[a-z_][a-z0-9_-]{0,31}@)"
-    r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?[/:][A-Za-z0-9._~/+-]+$"
+    r"^((https://|ssh://([a-z_][a-z0-9_-]{0,31}@)?|[a-z_][a-z0-9_-]{0,31}@)"
+    r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?[/:]|file:///)[A-Za-z0-9._~/+-]+$"
 )
 COMMIT_PATTERN: Final = r"^([0-9a-f]{40}|[0-9a-f]{64})$"
 BUNDLE_PATTERN: Final = r"^sha256:[0-9a-f]{64}$"

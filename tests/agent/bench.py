@@ -13,16 +13,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlease.agent import cgroup, contracts, layout
+from fairlease.agent import cgroup, contracts, failure, layout
+from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import SimulatedDevices
+from fairlease.agent.git import Git
 from fairlease.agent.host import Host
-from fairlease.agent.outbox import Outbox
+from fairlease.agent.identity import Users
+from fairlease.agent.outbox import Disconnected, Outbox
 from fairlease.agent.process import Process, is_alive
 from fairlease.agent.record import RunDirectory
+from fairlease.agent.source import BUNDLES, Sources
 from fairlease.runtime.errors import BusAway
+from fairlease_schemas.bundle import MANIFEST_PIECE, PIECE_BYTES, BundleManifest
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.orders import HostOrder, RunOrder
-from fairlease_schemas.reports import KINDS, CheckpointDone, HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import KINDS, CheckpointDone, HostUp, RunGone, RunReady, RunStarted
 
 PATIENCE_S = 15.0
 _T = TypeVar("_T")
@@ -57,33 +62,49 @@ def contract(
     env: dict[str, str] | None = None,
     checkpoint: dict[str, Any] | None = None,
     state: dict[str, Any] | None = None,
+    source: dict[str, str] | None = None,
+    *,
+    terminal: bool = False,
 ) -> tuple[str, bytes]:
     spec: dict[str, Any] = {"budget": "b", "command": list(command), "env": env or {}, "hosts": 1, "timeout_ms": 1000}
     spec["checkpoint"] = {"grace_ms": 30_000, **(checkpoint or {})}
     if state is not None:
         spec["state"] = state
+    if source is not None:
+        spec["source"] = source
+    if terminal:
+        spec["terminal"] = True
     return stored({"apiVersion": "fairlease/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec})
 
 
 class Bench:
     """Host 1 of a cluster with eight GPUs; `home` is its state, `reports` what the bus acknowledged."""
 
-    def __init__(self, state: Path, *, log_bytes: int = 1 << 20, kept: int = 500) -> None:
+    def __init__(self, state: Path, *, log_bytes: int = 1 << 20, kept: int = 500, users: Users | None = None) -> None:
         self.devices = SimulatedDevices(1, 8)
         self.home = state / "agent" / self.devices.host
-        self.reports: list[HostUp | RunStarted | RunGone | CheckpointDone] = []
+        self.reports: list[HostUp | RunReady | RunStarted | RunGone | CheckpointDone] = []
         self.bodies: dict[str, bytes] = {}
+        self.pieces: dict[tuple[str, str, int], bytes] = {}
+        self.asked: list[tuple[str, str, int]] = []
+        self.cache_bytes = 1 << 30
+        self.git = "git"
+        self.git_s = 30.0
+        self.evidence: dict[str, bytes] = {}
+        self.refuses_evidence = False
         self.is_bus_there = True
         self.has_lease = True
         self.lease_ms = 60_000
         self.patience_s = 10.0
-        self._options = {"log_bytes": log_bytes, "kept": kept}
+        self._options: dict[str, Any] = {"log_bytes": log_bytes, "kept": kept, "users": users}
         self._position = 0
         self._sender: asyncio.Task[None] | None = None
         self.host: Host = self._made()
 
     def _made(self) -> Host:
-        return Host(self.devices, self.home, self._fetch, Outbox(self._publish), **self._options)
+        bundles = Bundles(self.home / BUNDLES, self._piece, patience_s=self.patience_s, cache_bytes=self.cache_bytes)
+        sources = Sources(self.home, bundles, Git(("file",), timeout_s=self.git_s, program=self.git))
+        return Host(self.devices, self.home, self._fetch, Outbox(self._publish), sources, **self._options)
 
     async def _fetch(self, digest: str) -> contracts.Command:
         return await contracts.fetch(self._last, digest, self.patience_s)
@@ -93,9 +114,30 @@ class Bench:
             raise BusAway("cut")
         return self.bodies.get(digest)
 
-    async def _publish(self, kind: str, body: bytes) -> None:
+    async def _piece(self, account: str, digest: str, number: int) -> bytes | None:
         if not self.is_bus_there:
             raise BusAway("cut")
+        self.asked.append((account, digest, number))
+        return self.pieces.get((account, digest, number))
+
+    def upload(self, account: str, data: bytes) -> str:
+        """Keeps a bundle as the command line leaves it on the bus; its name in a contract."""
+        digest = hashlib.sha256(data).hexdigest()
+        parts = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+        for number, part in enumerate(parts, start=1):
+            self.pieces[account, digest, number] = part
+        manifest = msgspec.json.encode(BundleManifest(size=len(data), pieces=len(parts)))
+        self.pieces[account, digest, MANIFEST_PIECE] = manifest
+        return f"sha256:{digest}"
+
+    async def _publish(self, kind: str, body: bytes) -> None:
+        if not self.is_bus_there:
+            raise Disconnected("cut")
+        if kind == failure.KIND:
+            if self.refuses_evidence:
+                raise BusAway("refused")
+            self.evidence[hashlib.sha256(body).hexdigest()] = body
+            return
         self.reports.append(msgspec.json.decode(body, type=KINDS[kind]))
 
     # the agent -----------------------------------------------------------------------------------
@@ -135,8 +177,11 @@ class Bench:
         margin_ms: int = 200,
         checkpoint: dict[str, Any] | None = None,
         state: dict[str, Any] | None = None,
+        source: dict[str, str] | None = None,
+        account: str = "ada",
+        terminal: bool = False,
     ) -> RunOrder:
-        digest, body = contract(command, env, checkpoint, state)
+        digest, body = contract(command, env, checkpoint, state, source, terminal=terminal)
         self.bodies[digest] = body
         return RunOrder(
             attempt=attempt_id(f"job-{name}", 1),
@@ -149,6 +194,7 @@ class Bench:
             stop=stop,
             grace_ms=grace_ms,
             margin_ms=margin_ms,
+            account=account,
         )
 
     def order(self, *runs: RunOrder, position: int | None = None) -> None:

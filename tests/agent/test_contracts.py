@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from fairlease.agent.contracts import Command, ContractRefused, environment, fetch, read
+from fairlease.agent.contracts import Code, Command, ContractRefused, environment, fetch, read
 from fairlease.runtime.errors import BusAway
 from fairlease_schemas import codec
 from fairlease_schemas.contract import body, read_contract
@@ -39,6 +39,25 @@ def test_a_job_of_an_array_learns_its_index_and_how_many_there_are(bench: Bench)
 
 
 @pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ({"bundle": "sha256:" + "a" * 64}, "sha256:" + "a" * 64),
+        ({"repo": "https://git.example.org/lab/train", "commit": "b" * 40}, "b" * 40),
+    ],
+)
+def test_a_job_learns_which_code_it_runs_and_its_contract_cannot_say_otherwise(
+    source: dict[str, str], name: str
+) -> None:
+    # rule: 1.13
+    spec = {**MANIFEST["spec"], "source": source, "env": {"FAIRLEASE_SOURCE": "forged"}}  # type: ignore[dict-item]  # MANIFEST holds a mapping there
+    checked, problems = read_contract({**MANIFEST, "spec": spec})
+    assert checked is not None, problems
+    command = read(codec.canonical(body(checked)), codec.digest(body(checked)))
+    assert command.source == Code(**source)
+    assert command.env == {"FAIRLEASE_SOURCE": name}
+
+
+@pytest.mark.parametrize(
     ("data", "why"),
     [
         pytest.param(b"{", "cannot be read", id="no JSON"),
@@ -57,7 +76,6 @@ def test_a_body_that_is_none_is_refused_in_words(data: bytes, why: str) -> None:
     [
         pytest.param({"image": "ghcr.io/lab/train:7"}, "image", id="an image"),
         pytest.param({"secrets": {"KEY": "secret:wandb"}}, "secrets", id="a secret"),
-        pytest.param({"source": {"bundle": "sha256:" + "a" * 64}}, "source", id="code"),
         pytest.param({"image": "train", "command": None}, "image", id="an image alone"),
     ],
 )
@@ -128,6 +146,8 @@ async def test_a_job_has_the_contracts_environment_the_grants_and_nothing_else(
         "FAIRLEASE_RANK": "0",
         "FAIRLEASE_WORLD_SIZE": "2",
         "FAIRLEASE_HOSTS": "host-001,host-002",
+        "NNODES": "2",
+        "NODE_RANK": "0",
         "FAIRLEASE_PREEMPT_FILE": str(bench.directory(part).preempt_file),
         "FAIRLEASE_SAID_DIR": str(bench.directory(part).path / "said"),
     }

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from fairlease.agent import layout
 from fairlease.agent.contracts import read
+from fairlease.agent.host import Ready
 from fairlease.agent.process import boot_id
 from fairlease_schemas.job import End
 from fairlease_schemas.orders import HostOrder, RunOrder
@@ -69,6 +70,36 @@ async def test_an_order_that_was_overtaken_is_ignored_also_after_a_restart(bench
     bench.host.obey(HostOrder(epoch=2, position=1, host=bench.devices.host, runs=(last,)))
     await bench.gone(last)
     assert not bench.directory(old).path.exists()
+
+
+@pytest.mark.parametrize("incarnation", ["0" * 32, ""], ids=["an order for another boot", "a grant of before"])
+async def test_what_was_granted_before_the_machine_was_started_anew_never_begins(
+    bench: Bench, incarnation: str
+) -> None:
+    # rule: 7.6 7.7
+    old, new = bench.part("old"), bench.part("new")
+    wanted = replace(old, is_of_before=not incarnation)
+    name = bench.devices.host
+    bench.host.obey(HostOrder(epoch=1, position=1, host=name, runs=(wanted,), incarnation=incarnation))
+    gone = await bench.gone(old)
+    assert (gone.end, gone.detail) == (End.FAULT, "the machine was started anew since it was granted")
+    assert bench.of(old, RunStarted) == []
+    bench.host.obey(HostOrder(epoch=1, position=2, host=name, runs=(wanted, new), incarnation=boot_id()))
+    assert (await bench.gone(new)).end is End.SUCCEEDED
+    assert len(bench.of(old, RunGone)) == 1
+
+
+async def test_an_order_for_another_boot_makes_the_agent_say_again_which_one_this_is(bench: Bench) -> None:
+    order = HostOrder(epoch=1, position=1, host=bench.devices.host, incarnation="0" * 32)
+    for _ in range(2):
+        bench.host.obey(order)
+    bench.host.obey(HostOrder(epoch=1, position=2, host=bench.devices.host, incarnation=boot_id()))
+
+    def told() -> list[str]:
+        return [report.incarnation for report in bench.reports if isinstance(report, HostUp)]
+
+    await until(lambda: len(told()) > 1, "it says so again")
+    assert told() == [boot_id()] * 2
 
 
 async def test_a_stop_that_comes_first_is_a_run_that_never_starts(bench: Bench) -> None:
@@ -139,7 +170,7 @@ async def test_reports_wait_for_the_bus_in_order_and_survive_the_agent(bench: Be
     bench.is_bus_there = False
     parts = [bench.part(name, gpus=(k,)) for k, name in enumerate("abc")]
     for k, part in enumerate(parts):
-        bench.host._commands[part.attempt] = read(bench.bodies[part.digest], part.digest)
+        bench.host._learned[part.attempt] = Ready(read(bench.bodies[part.digest], part.digest), {}, None, None)
         bench.order(*parts[: k + 1])
         await until(bench.directory(part).gone, "it ends, unheard")
     assert len(bench.reports) == 1

@@ -37,6 +37,8 @@ class Stub(ModuleType):
     NVMLError = Refusal
     NVML_DEVICE_MIG_ENABLE = 1
     NVML_TEMPERATURE_GPU = 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
 
     def __init__(self, models: list[str]) -> None:
         super().__init__("pynvml")
@@ -61,6 +63,7 @@ class Stub(ModuleType):
             "nvmlDeviceGetPowerUsage": lambda _: 300_000,
             "nvmlDeviceGetTemperature": lambda *_: 50,
             "nvmlDeviceGetTemperatureV": lambda *_: 51,
+            "nvmlDeviceGetTotalEccErrors": lambda *_: 2,
             "nvmlDeviceGetComputeRunningProcesses": lambda _: [
                 SimpleNamespace(pid=9, usedGpuMemory=None),
                 SimpleNamespace(pid=3, usedGpuMemory=5 << 20),
@@ -198,6 +201,7 @@ def test_a_sample_has_all_that_the_driver_says(stub: Stub) -> None:
         power_mw=300_000,
         temperature_c=50,
         processes=(GpuProcess(pid=3, memory_mib=5), GpuProcess(pid=9)),
+        ecc_uncorrected=2,
     )
 
 

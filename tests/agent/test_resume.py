@@ -1,5 +1,6 @@
 """Before a resume: the newest checkpoint against the contract and the host (8.3)."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,16 @@ async def test_a_checkpoint_that_fits_is_resumed(
     assert bench.log(second) == "ran\n"
 
 
+async def test_a_manifest_of_nothing_but_brackets_is_passed_over(bench: Bench) -> None:
+    left(bench, manifest())
+    place = bench.home.parent.parent / "stores/local/x/job-a/bomb"
+    place.mkdir()
+    (place / resume.MANIFEST).write_bytes(b'{"x": ' + b"[" * 100_000)
+    second = part(bench)
+    bench.order(second)
+    assert (await bench.gone(second)).end is End.SUCCEEDED
+
+
 async def test_the_newest_is_what_counts_and_every_difference_is_told(bench: Bench) -> None:
     # rule: 8.3
     old, new = manifest(attempt=1, step=900), manifest(attempt=2, step=10, world_size=8, state={"commit": "b"})
@@ -142,3 +153,97 @@ async def test_the_state_of_a_contract_is_read_from_the_body_that_admission_stor
     command = read(codec.canonical(body(checked)), codec.digest(body(checked)))
     assert command.state == {"commit": "abc", "world_size": 8}
     assert (command.checkpoint.signal, command.checkpoint.uri, command.resumable) == ("USR2", "store:a/b", True)
+
+
+# beginning anew ------------------------------------------------------------------------------------------
+
+
+def place_of(bench: Bench) -> Path:
+    return bench.home.parent.parent / "stores/local/x/job-a"
+
+
+async def test_a_clean_start_sets_aside_what_was_saved_and_resumes_nothing(bench: Bench) -> None:
+    # rule: 8.3
+    left(bench, manifest(state={"commit": "b"}))
+    (place_of(bench) / "0/weights").write_bytes(b"weeks of work")
+    second = replace(part(bench, state={"commit": "a"}), is_clean=True)
+    bench.order(second)
+    gone = await bench.gone(second)
+    assert (gone.end, bench.log(second)) == (End.SUCCEEDED, "ran\n")
+    beside = place_of(bench).with_name("job-a.before-a2")
+    assert (beside / "0/weights").read_bytes() == b"weeks of work"
+    assert list(place_of(bench).iterdir()) == []
+    assert resume.newest(place_of(bench)) is None
+
+
+async def test_an_agent_that_comes_back_sets_nothing_aside_again(bench: Bench) -> None:
+    # rule: 8.3
+    left(bench, manifest())
+    wait = "while [ ! -e ../end ]; do sleep 0.01; done"
+    second = replace(
+        bench.part(
+            "a",
+            shell(f"echo new > $FAIRLEASE_CHECKPOINT_DIR/new; echo saved; {wait}"),
+            checkpoint={"uri": "store:local/x"},
+        ),
+        attempt="job-a-a2",
+        is_clean=True,
+    )
+    bench.order(second)
+    await bench.printed(second, "saved")
+    bench.restart()
+    bench.order(second)
+    assert (place_of(bench) / "new").read_text() == "new\n"
+    (bench.directory(second).path / "end").touch()
+    await bench.gone(second)
+
+
+async def test_every_attempt_sets_aside_under_its_own_name_and_nothing_is_written_over(tmp_path: Path) -> None:
+    # rule: 8.3
+    place = tmp_path / "job-a"
+    for number in (2, 3):
+        place.mkdir(exist_ok=True)
+        (place / "step").write_text(str(number))
+        assert stores.set_aside(place, number) == tmp_path / f"job-a.before-a{number}"
+    assert [(tmp_path / f"job-a.before-a{n}/step").read_text() for n in (2, 3)] == ["2", "3"]
+    assert list(place.iterdir()) == []
+
+
+async def test_of_the_hosts_of_a_gang_the_first_sets_aside_and_what_its_run_saves_stays(tmp_path: Path) -> None:
+    # rule: 8.3
+    place = tmp_path / "job-a"
+    place.mkdir()
+    (place / "old").touch()
+    stores.set_aside(place, 2)
+    (place / "new").touch()
+    stores.set_aside(place, 2)
+    assert sorted(path.name for path in place.iterdir()) == ["new"]
+
+
+async def test_a_host_that_looked_before_the_first_one_moved_loses_nothing_of_the_new_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # rule: 8.3
+    place = tmp_path / "job-a"
+    place.mkdir()
+    (place / "old").touch()
+    rename = os.rename
+
+    def late(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        """The other host is through with all of it, and its run has saved, between our look and our move."""
+        monkeypatch.undo()
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        place.mkdir()
+        (place / "new").touch()
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "rename", late)
+    assert stores.set_aside(place, 2) == tmp_path / "job-a.before-a2"
+    assert sorted(path.name for path in place.iterdir()) == ["new"]
+    assert (tmp_path / "job-a.before-a2/old").exists()
+
+
+async def test_a_place_that_is_gone_for_a_moment_is_made_again(tmp_path: Path) -> None:
+    # rule: 8.3
+    assert stores.set_aside(tmp_path / "job-a", 2) is None
+    assert (tmp_path / "job-a").is_dir()

@@ -305,12 +305,61 @@ async def test_a_shim_killed_before_its_claim_is_a_failed_start(bench: Bench, mo
     assert (gone.end, gone.detail) == (End.START_FAILED, "interrupted before its command began (no such luck)")
 
 
-async def test_a_run_of_another_boot_is_lost(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param((layout.CLAIM, layout.LEADER, layout.STARTED), id="while it ran"),
+        pytest.param((layout.CLAIM,), id="before its command began"),
+    ],
+)
+async def test_a_run_that_a_restart_of_the_machine_ended_is_the_hosts_fault(
+    bench: Bench, files: tuple[str, ...]
+) -> None:
+    # rule: 1.8 8.4
     directory = prepared(bench)
     facts = msgspec.structs.replace(directory.facts(), boot="0" * 32)
     layout.write_whole(str(directory.path / layout.RUN), msgspec.json.encode(facts), is_durable=False)
-    for name in (layout.CLAIM, layout.LEADER, layout.STARTED):
+    for name in files:
         layout.write_whole(str(directory.path / name), b'{"pid": 1, "start": 1}', is_durable=False)
     bench.restart()
     gone = await bench.gone(bench.part("late"))
-    assert (gone.end, gone.detail) == (End.LOST, "the machine was restarted")
+    assert (gone.end, gone.detail) == (End.FAULT, "the machine was restarted")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"\xff", b"[" * 100_000, None], ids=["empty", "{}", "bytes", "brackets", "gone"]
+)
+async def test_a_run_whose_record_was_spoiled_costs_nobody_else_anything(
+    bench: Bench, caplog: pytest.LogCaptureFixture, data: bytes | None
+) -> None:
+    spoiled, sound = bench.part("a"), bench.part("b", gpus=(1,))
+    bench.order(spoiled, sound)
+    for part in (spoiled, sound):
+        await bench.gone(part)
+    record = bench.directory(spoiled).path / layout.RUN
+    record.unlink() if data is None else record.write_bytes(data)
+    bench.restart()
+    assert bench.host.run(sound.attempt) is not None
+    assert bench.host.run(spoiled.attempt) is None
+    assert record.parent.is_dir()
+    bench.order(spoiled, sound)
+    await until(lambda: "the state directory refuses" in caplog.text, "the order for it is looked at")
+    assert len(bench.of(spoiled, RunStarted)) == 1, "what was ever begun is never begun again"
+
+
+@pytest.mark.parametrize("name", [layout.LEADER, layout.CLAIM, layout.EXIT, layout.GONE])
+async def test_a_file_of_a_run_that_its_job_spoiled_keeps_nothing_alive(bench: Bench, name: str) -> None:
+    part, other = bench.part("a", shell("echo ready; sleep 1000")), bench.part("b", gpus=(1,))
+    bench.order(part)
+    await bench.printed(part, "ready")
+    directory = bench.directory(part)
+    keeper = keeper_of(directory)
+    claim = (directory.path / layout.CLAIM).read_bytes()
+    (directory.path / name).write_bytes(b'{"x": ' + b"[" * 10_000)
+    bench.restart()
+    bench.order(part, other)
+    assert (await bench.gone(other)).end is End.SUCCEEDED
+    os.kill(keeper.pid, signal.SIGKILL)
+    assert (await bench.gone(part)).end is End.LOST
+    assert marked(bench.home) == []
+    (directory.path / layout.CLAIM).write_bytes(claim)  # the bench looks there for what to clear away

@@ -45,12 +45,36 @@ async def test_a_checkpoint_is_reported_with_its_step_and_the_digest_of_its_mani
     manifest = (bench.directory(part).path / layout.WORK / "fairlease-manifest.json").read_bytes()
     digest = bench.directory(part).acked_checkpoint()
     assert bench.of(part, CheckpointDone) == [
-        CheckpointDone(attempt=part.attempt, token=part.token, step=7, digest=digest)
+        CheckpointDone(attempt=part.attempt, token=part.token, step=7, digest=digest, is_bound=True)
     ]
     assert digest == hashlib.sha256(manifest).hexdigest()
     said = msgspec.json.decode(manifest)
     assert (said["job"], said["attempt"], said["step"], said["world_size"]) == (part.job, 1, 7, 2)
     assert [entry["path"] for entry in said["files"]] == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("says", "is_bound"),
+    [
+        pytest.param({}, True, id="nothing"),
+        pytest.param({"format": "pt"}, True, id="a format of one place"),
+        pytest.param({"format": "dcp"}, False, id="a format that reshards"),
+        pytest.param({"resumable_on": {"elastic": True}}, False, id="a run that is elastic"),
+        pytest.param({"resumable_on": {"gpu_types": ["L40S"]}}, False, id="other models that it can go on at"),
+        pytest.param({"format": 7, "resumable_on": None}, True, id="what nobody can read"),
+    ],
+)
+async def test_a_checkpoint_is_reported_with_whether_it_can_be_read_elsewhere(
+    bench: Bench, says: dict[str, object], is_bound: bool
+) -> None:
+    # rule: 8.3
+    part = bench.part("a", shell("echo ready; sleep 1000"))
+    bench.order(part)
+    await bench.printed(part, "ready")
+    say(bench, part, step=3, **says)
+    await until(lambda: steps(bench, part), "it is reported")
+    (report,) = bench.of(part, CheckpointDone)
+    assert (report.step, report.is_bound) == (3, is_bound)
 
 
 async def test_what_is_saved_at_the_very_end_is_reported_before_the_end(bench: Bench) -> None:
@@ -115,6 +139,11 @@ def garbage(path: Path) -> None:
     path.write_bytes(b"{")
 
 
+def brackets(path: Path) -> None:
+    """Deeper than any reader goes, in a field that nobody knows."""
+    path.write_bytes(b'{"complete": true, "step": 5, "x": ' + b"[" * 100_000)
+
+
 def huge(path: Path) -> None:
     path.write_bytes(b" " * (saved.MOST_BYTES + 1))
 
@@ -133,7 +162,7 @@ def negative(path: Path) -> None:
     path.write_bytes(msgspec.json.encode({"complete": True, "step": -5}))
 
 
-@pytest.mark.parametrize("write", [garbage, huge, link, os.mkfifo, Path.mkdir, incomplete, negative])
+@pytest.mark.parametrize("write", [garbage, brackets, huge, link, os.mkfifo, Path.mkdir, incomplete, negative])
 async def test_what_is_no_manifest_is_not_reported_and_harms_nobody(
     bench: Bench, write: Callable[[Path], None]
 ) -> None:
@@ -158,7 +187,7 @@ async def test_what_a_job_says_of_its_progress_is_told_to_who_asks(bench: Bench)
     assert said == [Progress(step=3, total=9, figures={"loss": 0.5}), Progress()]
 
 
-@pytest.mark.parametrize("write", [garbage, huge, link, os.mkfifo, Path.mkdir])
+@pytest.mark.parametrize("write", [garbage, brackets, huge, link, os.mkfifo, Path.mkdir])
 async def test_what_is_no_progress_is_told_as_a_problem(bench: Bench, write: Callable[[Path], None]) -> None:
     part = bench.part("a")
     bench.order(part)
@@ -169,7 +198,9 @@ async def test_what_is_no_progress_is_told_as_a_problem(bench: Bench, write: Cal
     assert "cannot be read" in told.problem
 
 
-@pytest.mark.parametrize(("asked", "why"), [(b"{", "ask"), (b'{"attempt":"x"}', "no run x on host-001")])
+@pytest.mark.parametrize(
+    ("asked", "why"), [(b"{", "ask"), (b"[" * 5_000, "ask"), (b'{"attempt":"x"}', "no run x on host-001")]
+)
 async def test_a_question_about_nothing_is_answered_in_words(bench: Bench, asked: bytes, why: str) -> None:
     assert why in progress(bench.host, asked).problem
 

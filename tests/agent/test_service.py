@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import hashlib
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from fairlease.agent.record import RunDirectory
 from fairlease.runtime import api, bus_server, streams
 from fairlease.runtime.connection import Connection, connect
 from fairlease_schemas.codec import canonical
+from fairlease_schemas.failure import FailureEvidence
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.job import End
 from fairlease_schemas.orders import HostOrder, RunOrder
@@ -139,6 +141,32 @@ async def cell(own_bus: list[bus_server.BusServer], state: Path) -> AsyncIterato
 
 
 @pytest.mark.asyncio
+async def test_the_evidence_of_a_failure_is_on_the_bus_before_its_report(cell: Cell) -> None:
+    # rule: 8.4
+    part = await cell.part("a", "echo the last word; exit 3")
+    await cell.order(part)
+    cell.start()
+    gone = await cell.reported(RunGone, part.attempt)
+    kept = await cell.client.jsm().get_last_msg(
+        cell.subjects.evidence_stream, cell.subjects.evidence(HOST, gone.evidence)
+    )
+    assert kept.data is not None
+    assert hashlib.sha256(kept.data).hexdigest() == gone.evidence
+    found = msgspec.json.decode(kept.data, type=FailureEvidence)
+    assert (found.attempt, found.end, found.exit_code, found.lines) == (part.attempt, End.FAILED, 3, ("the last word",))
+
+
+@pytest.mark.asyncio
+async def test_a_store_of_evidence_that_is_gone_holds_no_report_back(cell: Cell) -> None:
+    # rule: 8.4
+    await api.request(cell.client, f"STREAM.DELETE.{cell.subjects.evidence_stream}")
+    part = await cell.part("a", "exit 3")
+    await cell.order(part)
+    cell.start()
+    assert (await cell.reported(RunGone, part.attempt)).exit_code == 3
+
+
+@pytest.mark.asyncio
 async def test_what_was_ordered_before_the_agent_came_runs_and_is_reported_in_order(cell: Cell) -> None:
     part = await cell.part("a", "exit 3")
     await cell.order(part)
@@ -149,7 +177,9 @@ async def test_what_was_ordered_before_the_agent_came_runs_and_is_reported_in_or
     assert up.inventory.disk_mib > 0
     assert msgspec.structs.replace(up.inventory, disk_mib=0) == cell.devices.inventory()
     assert started == RunStarted(attempt=part.attempt, token=part.token)
-    assert gone == RunGone(attempt=part.attempt, token=part.token, end=End.FAILED, exit_code=3)
+    assert msgspec.structs.replace(gone, evidence="") == RunGone(
+        attempt=part.attempt, token=part.token, end=End.FAILED, exit_code=3
+    )
 
 
 @pytest.mark.asyncio

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fairlease.agent import devices
 from fairlease.agent.devices import Site, measure, simulated
@@ -50,9 +51,13 @@ def test_simulated_hosts_are_told_of_in_the_same_way() -> None:
 
 def test_the_command_line_goes_before_the_settings_label_by_label(tmp_path: Path) -> None:
     env = {"FAIRLEASE_HOME": str(tmp_path), "FAIRLEASE_POOL": "lab", "FAIRLEASE_LABELS": "zone=a, net=ib,"}
+    env |= {"FAIRLEASE_HOST_ADDRESS": "gpu-7", "FAIRLEASE_USERS": "/etc/users"}
     settings = read_settings("agent", env)
-    assert told(Site(), settings) == Site(pool="lab", labels={"zone": "a", "net": "ib"})
-    assert told(Site(pool="big", labels={"zone": "b"}), settings) == Site(pool="big", labels={"zone": "b", "net": "ib"})
+    assert told(Site(), settings) == Site(
+        pool="lab", labels={"zone": "a", "net": "ib"}, address="gpu-7", users="/etc/users"
+    )
+    said = Site(pool="big", labels={"zone": "b"}, address="10.0.0.7", users="/u")
+    assert told(said, settings) == replace(said, labels={"zone": "b", "net": "ib"})
 
 
 @pytest.mark.parametrize("text", ["zone", "=a", "Zone=a", "a b=c", f"zone={'a' * 64}", "zone=a\x07"])

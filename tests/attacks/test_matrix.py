@@ -5,7 +5,7 @@ The words are a second, independent telling of docs/security.md; the table itsel
 
 import pytest
 
-from fairlease_schemas.subjects import SCOPES, SERVICES, VERBS
+from fairlease_schemas.subjects import BEGIN, SCOPES, SERVICES, VERBS
 from tests.attacks.bench import ACCOUNTS, AGENTS, BOTS, PEOPLE, STREAMS, SUBJECTS, Bus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,13 +31,21 @@ def _stored_subjects() -> list[str]:
     found += ["fl.lab.log.intake.explainer.x", "fl.lab.log.alloc.admission.x", "fl.lab.log.x"]
     for account in ACCOUNTS:
         found += [SUBJECTS.command(account, verb) for verb in ("submit-job", "change-policy", *ABOUT_HOSTS)]
-        found += [SUBJECTS.answer(account, 7), SUBJECTS.bundle(account, "d1", "0")]
+        found += [SUBJECTS.answer(account, 7), SUBJECTS.bundle(account, "d1", 0)]
     for host in HOSTS:
         found += [SUBJECTS.report(host, "run-gone"), SUBJECTS.lease(host), SUBJECTS.telemetry(host, "gpus")]
         found += [SUBJECTS.order(host), SUBJECTS.evidence(host, "d1"), SUBJECTS.host_feed(host, "host-held")]
     for service in SERVICES:
         found += [SUBJECTS.timer(service, 5), SUBJECTS.schedule(service, 5)]
     return [*found, SUBJECTS.contract("d1"), SUBJECTS.feed("team-a", "job-x", "job-admitted")]
+
+
+def _terminals() -> list[str]:
+    """What accounts say to the terminals of hosts, and what these show."""
+    pairs = [(host, account) for host in HOSTS for account in ACCOUNTS]
+    begun = [SUBJECTS.attach(host, account, BEGIN) for host, account in pairs]
+    typed = [SUBJECTS.attach(host, account, "5e55") for host, account in pairs]
+    return [*begun, *typed, *(SUBJECTS.shown(host, account, "0a") for host, account in pairs)]
 
 
 def _questions() -> list[str]:
@@ -52,6 +60,8 @@ def _verbs() -> list[str]:
     kept = {SUBJECTS.orders_stream: [SUBJECTS.order(h) for h in HOSTS]}
     kept |= {SUBJECTS.leases_stream: [SUBJECTS.lease(h) for h in HOSTS]}
     kept |= {SUBJECTS.feed_stream: [SUBJECTS.answer(a, 1) for a in ACCOUNTS]}
+    kept |= {SUBJECTS.evidence_stream: [SUBJECTS.evidence(h, "d1") for h in HOSTS]}
+    kept |= {SUBJECTS.bundles_stream: [SUBJECTS.bundle(a, "d1", piece) for a in ACCOUNTS for piece in (0, 1)]}
     kept |= {
         SUBJECTS.contracts_stream: [SUBJECTS.contract("c0ffee")],
         SUBJECTS.log_stream: [SUBJECTS.log("ledger", "x")],
@@ -87,6 +97,15 @@ def may_ask(who: str, subject: str) -> bool:
     return who.startswith("client-") and (asked == "explainer" or asked.startswith("agent-") or question == "health")
 
 
+def may_talk(who: str, subject: str) -> bool:
+    """An account types in its own sessions, and the agent of the host shows; a bot has no terminals."""
+    kind, _, name = who.partition("-")
+    _, _, area, host, account, _ = subject.split(".")
+    if kind == "client":
+        return area == "attach" and account == name and name not in BOTS
+    return kind == "agent" and area == "shown" and host in SERVES[who]
+
+
 def may_use(who: str, verb: str) -> bool:
     """Everyone but agents and accounts may look at how streams are; each reads what its work needs, nobody more."""
     kind, _, name = who.partition("-")
@@ -96,10 +115,13 @@ def may_use(who: str, verb: str) -> bool:
         return is_inner
     if kind == "client":
         own = SUBJECTS.inbox_stream(name), f"DIRECT.GET.{SUBJECTS.feed_stream}.{SUBJECTS.answer(name, 1)}"
-        return verb in (f"STREAM.INFO.{own[0]}", own[1])
+        whole = [f"DIRECT.GET.{SUBJECTS.bundles_stream}.{SUBJECTS.bundle(name, 'd1', 0)}"] * (name not in BOTS)
+        is_evidence = words[:3] == ["DIRECT", "GET", SUBJECTS.evidence_stream]
+        return is_evidence or verb in (f"STREAM.INFO.{own[0]}", own[1], *whole)
     if kind == "agent":
         orders = [f"DIRECT.GET.{SUBJECTS.orders_stream}.{SUBJECTS.order(host)}" for host in SERVES[who]]
-        return verb in (*orders, f"DIRECT.GET.{SUBJECTS.contracts_stream}.{SUBJECTS.contract('c0ffee')}")
+        is_code = words[:3] == ["DIRECT", "GET", SUBJECTS.bundles_stream]
+        return is_code or verb in (*orders, f"DIRECT.GET.{SUBJECTS.contracts_stream}.{SUBJECTS.contract('c0ffee')}")
     if kind == "deployer":
         return words == ["STREAM", "CREATE"]
     if kind == "audit" and words[:3] == ["DIRECT", "GET", SUBJECTS.leases_stream]:
@@ -117,16 +139,17 @@ def may_use(who: str, verb: str) -> bool:
 
 
 def may_hear(who: str, subject: str) -> bool:
-    """Accounts hear the feed and their own answers, agents the orders of their hosts, health the renewals."""
+    """Accounts hear the feed, their answers and terminals; agents orders and keys for their hosts; health renewals."""
     kind, _, name = who.partition("-")
-    _, _, area, owner, *_ = [*subject.split("."), ""]
+    _, _, area, owner, *more = [*subject.split("."), ""]
     if area == "ask":
         is_own_host = kind == "agent" and owner.removeprefix("agent-") in SERVES[who]
         return (kind == "service" and owner == name) or is_own_host
     if kind == "client":
-        return area == "feed" or (area == "answer" and owner == name)
+        has_terminal = area == "shown" and more[0] == name and name not in BOTS
+        return area == "feed" or (area == "answer" and owner == name) or has_terminal
     if kind == "agent":
-        return area == "order" and owner in SERVES[who]
+        return area in ("order", "attach") and owner in SERVES[who]
     return who == "service-health" and area == "lease"
 
 
@@ -138,6 +161,7 @@ def _published() -> dict[str, list[tuple[str, bool]]]:
     for who in PEOPLE:
         cells = [(subject, may_store(who, subject)) for subject in _stored_subjects()]
         cells += [(subject, may_ask(who, subject)) for subject in _questions()]
+        cells += [(subject, may_talk(who, subject)) for subject in _terminals()]
         cells += [(f"{VERBS}.{verb}", may_use(who, verb)) for verb in _verbs()]
         cells += [(subject, False) for subject in (*raw, *strange)]
         found[who] = cells
@@ -161,7 +185,7 @@ def _subscribed() -> dict[str, list[tuple[str, bool]]]:
     wide += [f"_INBOX.{other}.>" for other in PEOPLE]
     found = {}
     for who in PEOPLE:
-        cells = [(subject, may_hear(who, subject)) for subject in (*_stored_subjects(), *_questions())]
+        cells = [(subject, may_hear(who, subject)) for subject in (*_stored_subjects(), *_questions(), *_terminals())]
         cells += [(subject, subject == f"_INBOX.{who}.>") for subject in wide]
         found[who] = cells
     return found
@@ -206,7 +230,7 @@ async def test_what_is_allowed_leads_somewhere(bus: Bus) -> None:
     for who, cells in _published().items():
         party = await bus.as_(who)
         for subject, may in cells:
-            is_kept = may and ".ask." not in subject and ".bundle." not in subject and ".evidence." not in subject
+            is_kept = may and not any(area in subject for area in (".ask.", ".attach.", ".shown."))
             if is_kept and ".MSG.NEXT." not in subject and await party.ask(subject) is None:
                 lost.append((who, subject))
     assert lost == []

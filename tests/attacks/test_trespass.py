@@ -7,7 +7,7 @@ import pytest
 
 from fairlease.runtime import keys
 from fairlease.runtime.connection import connect
-from fairlease_schemas.subjects import SCOPES, SERVICES, VERBS
+from fairlease_schemas.subjects import BEGIN, SCOPES, SERVICES, VERBS
 from tests.attacks.bench import PEOPLE, STREAMS, SUBJECTS, Bus, Party
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -48,7 +48,7 @@ async def test_a_bot_looks_after_hosts_and_sends_nothing_else(bus: Bus) -> None:
     for subject in own:
         assert "seq" in (await fixer.ask(subject, BODY) or {})
     verbs = ("submit-job", "cancel-job", "hold-job", "change-budget", "change-member", "change-policy")
-    await _refused(fixer, *(SUBJECTS.command("fixer", verb) for verb in verbs), SUBJECTS.bundle("fixer", "d", "0"))
+    await _refused(fixer, *(SUBJECTS.command("fixer", verb) for verb in verbs), SUBJECTS.bundle("fixer", "d", 0))
     await _refused(fixer, *(SUBJECTS.command("ci", verb) for verb in ("request-drain", "return-host")))
     assert await bus.seen(*own) == before
 
@@ -78,6 +78,35 @@ async def test_an_answer_asked_for_by_its_subject_is_that_one_whatever_the_body_
         found.append((await heard.next_msg(timeout=10)).data)
     await heard.unsubscribe()
     assert found == [b"", b'{"secret": "ci"}']
+
+
+async def test_a_terminal_is_typed_in_and_seen_by_its_own_account_alone(bus: Bus) -> None:
+    """The agent believes the subject, and so nobody else may write it, nor show what the agent did not."""
+    ci, local, one, two = [await bus.as_(name) for name in ("client-ci", "client-local", "agent-one", "agent-two")]
+    said, shown = SUBJECTS.attach("host-001", "local", "5e55"), SUBJECTS.shown("host-001", "local", "0a")
+    typed = await one.client.subscribe(SUBJECTS.attach("host-001", "*", "*"))
+    seen = await local.client.subscribe(shown)
+    await _refused(ci, said, SUBJECTS.attach("host-001", "local", BEGIN), shown)
+    await _deaf(ci, said, shown, "fl.lab.shown.*.*.*", "fl.lab.attach.*.*.*")
+    await _refused(two, shown, said)
+    await _deaf(two, said, "fl.lab.attach.>")
+    await _refused(await bus.as_("client-fixer"), SUBJECTS.attach("host-001", "fixer", BEGIN))
+    assert [await party.refusals() for party in (local, one)] == [[], []]
+    await local.say(said, b"keys")
+    assert (await typed.next_msg(timeout=10)).data == b"keys"
+    await one.say(shown, b"screen")
+    assert (await seen.next_msg(timeout=10)).data == b"screen"
+    assert (typed.pending_msgs, seen.pending_msgs) == (0, 0)
+
+
+async def test_code_is_one_accounts_and_its_agents(bus: Bus) -> None:
+    ci, bundles = await bus.as_("client-ci"), SUBJECTS.bundles_stream
+    before = await bus.seen()
+    await _refused(ci, SUBJECTS.bundle("local", "d", 0), SUBJECTS.bundle("local", "d", 1))
+    asked = [f"{VERBS}.DIRECT.GET.{bundles}.{SUBJECTS.bundle('local', 'd', piece)}" for piece in (0, 1)]
+    await _refused(ci, *asked, f"{VERBS}.DIRECT.GET.{bundles}", f"{VERBS}.DIRECT.GET.{bundles}.fl.lab.bundle.>")
+    await _refused(await bus.as_("agent-one"), SUBJECTS.bundle("local", "d", 0), f"{VERBS}.DIRECT.GET.{bundles}")
+    assert await bus.seen() == before
 
 
 async def test_an_account_reads_nothing_of_hosts_and_contracts(bus: Bus) -> None:

@@ -5,6 +5,7 @@ What happens to a submitted job is its `life`: steps, each a pause and the state
 """
 
 import asyncio
+import hashlib
 import io
 import os
 import subprocess
@@ -23,7 +24,9 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from fairlease.cli.main import main
 from fairlease.runtime import bus_server, streams
+from fairlease_schemas.codec import canonical
 from fairlease_schemas.explain import AsOf, AttemptView, CommandAnswer, FeedEvent, Health, JobView, Reply, Trouble
+from fairlease_schemas.failure import FailureEvidence
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Advice, Problem
 from fairlease_schemas.subjects import Subjects, last_token, token
@@ -118,6 +121,16 @@ class Cell:
                 patch.setenv(key, value)
             code = main(words)
         return Run(code, out.getvalue(), err.getvalue())
+
+    def keep(self, host: str, found: FailureEvidence, *, digest: str = "") -> str:
+        """Stores what is kept of an end, as an agent would; its digest, or the one it is to be found under."""
+        body = canonical(found)
+        digest = digest or hashlib.sha256(body).hexdigest()
+        self._do(self._kept(SUBJECTS.evidence(host, digest), body))
+        return digest
+
+    async def _kept(self, subject: str, body: bytes) -> None:
+        await self._js.publish(subject, body)
 
     def restart_bus(self) -> None:
         """Kill the bus and start it again on the same port."""

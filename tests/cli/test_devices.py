@@ -97,28 +97,40 @@ def test_a_driver_that_is_broken_does_not_keep_the_cell_from_starting(
 @pytest.mark.parametrize(
     ("simulate", "words"),
     [
-        ("", ["serve", "agent", "--pool=p", "--block=a/b", "--host=gpu-7", "--label=zone=a"]),
+        (
+            "",
+            [
+                "serve",
+                "agent",
+                "--pool=p",
+                "--block=a/b",
+                "--host=gpu-7",
+                "--address=fd00::7",
+                "--users=/u",
+                "--label=zone=a",
+            ],
+        ),
         (
             "2x8",
             [
                 *("serve", "agent", "--simulate-gpus", "2x8", "--first-host", "1"),
-                *("--pool=p", "--block=a/b", "--label=zone=a"),
+                *("--pool=p", "--block=a/b", "--address=fd00::7", "--users=/u", "--label=zone=a"),
             ],
         ),
     ],
 )
 def test_the_agent_is_told_what_up_was_told(simulate: str, words: list[str]) -> None:
-    site = Site(host="gpu-7", pool="p", block="a/b", labels={"zone": "a"})
+    site = Site(host="gpu-7", pool="p", block="a/b", labels={"zone": "a"}, address="fd00::7", users="/u")
     parts = up._parts(argparse.Namespace(replicas=1), Wanted(simulate=simulate), Served(1, "", site))
     assert list(parts[-1].arguments) == words
 
 
 def test_what_was_said_at_an_earlier_start_stands_under_what_is_said_now(tmp_path: Path) -> None:
-    before = Wanted(simulate="1x8", site=Site(pool="a", labels={"zone": "a", "net": "ib"}))
+    before = Wanted(simulate="1x8", site=Site(pool="a", labels={"zone": "a", "net": "ib"}, address="gpu-7"))
     up.keep(tmp_path, before)
     assert up.remembered(tmp_path) == before
     merged = up._merged(up.remembered(tmp_path).site, Site(block="b", labels={"zone": "b"}))
-    assert merged == Site(pool="a", block="b", labels={"zone": "b", "net": "ib"})
+    assert merged == Site(pool="a", block="b", labels={"zone": "b", "net": "ib"}, address="gpu-7")
 
 
 def test_a_cell_that_an_earlier_release_made_is_remembered(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ HOSTILE = [
     ("beyond all numbers", "a: 1e999", 1, 4, "beyond all numbers"),
     ("beyond all numbers in JSON", '{"a": -1e999}', 1, 7, "beyond all numbers"),
     ("twenty digits", "a: 12345678901234567890", 1, 4, "20 characters"),
-    ("a million digits", "a: " + "9" * 200_000, 1, 4, "200000 characters"),
+    ("sixty thousand digits", "a: " + "9" * 60_000, 1, 4, "60000 characters"),
     ("a huge hexadecimal", "a: 0x" + "f" * 100, 1, 4, "102 characters"),
     # bytes and characters
     ("latin-1", b"a: caf\xe9", 1, 7, "0xe9 is not UTF-8"),

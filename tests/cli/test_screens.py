@@ -303,6 +303,17 @@ def test_a_job_shows_its_contract_and_its_attempts() -> None:
     )
 
 
+def test_a_gang_that_starts_says_for_whom_it_waits_and_where_it_meets() -> None:
+    # rule: 1.15
+    hosts = ("host-1", "host-2", "host-3", "host-4")
+    waits = msgspec.structs.replace(attempt_view(JOB, hosts), not_ready=("host-3",), rendezvous="10.0.0.1:20001")
+    shown = screen(job_view(JOB, state="granted", attempts=(waits,)), NOW, PLAIN).splitlines()
+    assert "ready       3 of 4 hosts ready, waits for host-3" in shown
+    assert "rendezvous  10.0.0.1:20001" in shown
+    over = screen(job_view(JOB, state="failed", attempts=(waits,)), NOW, PLAIN)
+    assert "waits for" not in over
+
+
 def test_a_job_says_why_it_is_over_and_for_whom_it_left() -> None:
     left = msgspec.structs.replace(attempt_view(JOB, ("host-1",)), end="preempted", stop_for="job-" + "c" * 20)
     drained = msgspec.structs.replace(left, number=2, stop_for="", drained_from="host-1")

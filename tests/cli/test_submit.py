@@ -180,10 +180,10 @@ def test_the_cell_is_told_nothing_before_the_contract_holds(cell: Cell) -> None:
         pytest.param(["--image", "ghcr.io/lab/train:7"], "spec.image", "image", id="an image"),
         pytest.param(["--secret", "KEY=secret:wandb"], "spec.secrets", "secrets", id="a secret"),
         pytest.param(
-            ["--image", "train", "--source-bundle", "sha256:" + "a" * 64],
+            ["--image", "train", "--secret", "KEY=secret:wandb"],
             "spec.image",
-            "image and source",
-            id="an image and code",
+            "image and secrets",
+            id="an image and a secret",
         ),
     ],
 )

@@ -27,7 +27,7 @@ from fairlease_schemas.job import After, End
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reports import CheckpointDone
 from tests.dsl.cell import Cell
-from tests.golden.record import hosts_come_and_go
+from tests.golden.record import gangs_begin_together, hosts_come_and_go
 
 HOUR_MS = 3_600_000
 PAGES = generate.generated()
@@ -59,6 +59,7 @@ WRONG = {
     "secrets": {"A": "hunter2"},
     "source": {"commit": "main"},
     "start_limit": "soon",
+    "terminal": "please",
 }
 
 
@@ -174,7 +175,8 @@ def waiting() -> Cell:
 def test_every_event_is_written_by_the_services_that_the_catalogue_names() -> None:
     named = {entry.cls: set(entry.by) for entry in generate.entries()}
     seen = set()
-    for data in (*eventful().records, *waiting().records, *hosts_come_and_go().records):
+    stories = (eventful(), waiting(), hosts_come_and_go(), gangs_begin_together())
+    for data in (data for story in stories for data in story.records):
         record = codec.read_record(data)
         for event in record.events:
             assert record.by in named[type(event)], f"{record.by} writes {event}"

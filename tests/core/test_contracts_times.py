@@ -282,7 +282,9 @@ def test_a_gang_that_has_not_all_started_by_its_limit_has_failed_to_start(asked:
     here.say(here.run_started(gang), "host-001")
     here.at(limit - 1)
     assert here.phase(gang) == "granted"
-    here.passes(limit).then(AttemptEnding(attempt=attempt_id(gang, 1), end=End.START_FAILED, grace_ms=30_000))
+    detail = "host-002 never became ready"
+    ending = AttemptEnding(attempt=attempt_id(gang, 1), end=End.START_FAILED, grace_ms=30_000, detail=detail)
+    here.passes(limit).then(ending)
     here.gone(gang, End.CANCELLED, 143)
     assert here.phase(gang) == "failed"
     assert str(here.world.jobs[gang].end) == "start-failed"

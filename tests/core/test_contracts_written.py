@@ -299,12 +299,34 @@ def test_something_must_run() -> None:
     assert told(command=[]) == [("spec.command", "1.13")]
 
 
+def test_a_terminal_is_kept_where_there_is_one() -> None:
+    # rule: 1.17
+    assert kept(terminal=True, lane="debug", min_runtime="15m")["terminal"] is True
+    assert "terminal" not in kept(terminal=False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "limit"),
+    [
+        pytest.param({}, "lane: debug", id="outside the debug lane"),
+        pytest.param({"lane": "debug", "hosts": 2}, "one host", id="of a gang"),
+        pytest.param({"lane": "debug", "array": {"count": 2}}, "one job", id="of an array"),
+        pytest.param({"lane": "debug", "command": None, "image": "train"}, "a command", id="of an image alone"),
+    ],
+)
+def test_a_terminal_that_cannot_be_is_told(spec: dict[str, object], limit: str) -> None:
+    # rule: 1.17
+    (problem,) = read_contract(written(terminal=True, **spec))[1]
+    assert (problem.field, problem.rule, problem.limit) == ("spec.terminal", "1.17", limit)
+
+
 @pytest.mark.parametrize(
     "source",
     [
         {"repo": "https://git.example.org/lab/train", "commit": "a" * 40},
         {"repo": "git@github.com:lab/train.git", "commit": "0" * 64},
         {"repo": "ssh://git@host:2222/lab/train", "commit": "a" * 40},
+        {"repo": "file:///srv/git/train.git", "commit": "a" * 40},
         {"bundle": "sha256:" + "0" * 64},
     ],
 )
@@ -322,7 +344,7 @@ def test_code_is_a_commit_or_a_bundle_by_its_digest(source: dict[str, str]) -> N
         pytest.param({"source": {"repo": "https://h/x", "commit": "main"}}, "source.commit", id="a branch"),
         pytest.param({"source": {"repo": "https://h/x", "commit": "a" * 12}}, "source.commit", id="half a commit"),
         pytest.param({"source": {"repo": "http://h/x", "commit": "a" * 40}}, "source.repo", id="without encryption"),
-        pytest.param({"source": {"repo": "file:///x", "commit": "a" * 40}}, "source.repo", id="a file"),
+        pytest.param({"source": {"repo": "file://h/x", "commit": "a" * 40}}, "source.repo", id="another's files"),
         pytest.param({"source": {"repo": "-oProxyCommand=x", "commit": "a" * 40}}, "source.repo", id="an option"),
         pytest.param({"source": {"bundle": "sha256:abc"}}, "source.bundle", id="half a digest"),
         pytest.param({"source": {"bundle": "sha1:" + "a" * 40}}, "source.bundle", id="another digest"),

@@ -1,10 +1,16 @@
 """How attempts end, and what becomes of the job (8.3, 8.4)."""
 
+import pytest
+from msgspec.structs import replace
+
+from fairlease.cli.exits import exit_code as code_of
 from fairlease.core import explain
+from fairlease.core.view import job_view
 from fairlease_schemas.ids import attempt_id
-from fairlease_schemas.job import AttemptEnded, End, JobFailed, Mismatch, PartGone
+from fairlease_schemas.job import AttemptEnded, AttemptEnding, End, JobFailed, JobRequeued, Mismatch, PartGone
 from fairlease_schemas.reports import RunGone
-from tests.core.bench import cell, whole
+from tests.core.bench import cell, names, saved, whole
+from tests.dsl.cell import HOUR
 
 COMMIT = Mismatch(field="state.commit", wanted="1f3a", found="9c0d")
 
@@ -49,3 +55,128 @@ def test_a_report_with_endless_mismatches_is_cut_to_what_a_record_holds() -> Non
     (part,) = here.world.jobs[job].attempts[-1].gone
     assert len(part.mismatches) == 8
     assert {len(value) for m in part.mismatches for value in (m.field, m.wanted, m.found)} == {120}
+
+
+# whose doing an end is (1.8) ------------------------------------------------------------------------
+
+
+def test_who_saved_itself_and_asks_to_go_on_is_requeued_at_once_and_that_is_no_retry() -> None:
+    # rule: 1.8
+    here = cell()
+    job = whole(here, "run")
+    saved(here, job)
+    attempt = attempt_id(job, 1)
+    here.when(here.run_gone(job, End.FAILED, 85), who="host-001").then(
+        PartGone(attempt=attempt, host="host-001", end=End.FAILED, exit_code=85),
+        AttemptEnded(attempt=attempt, end=End.FAILED, exit_code=85),
+        JobRequeued(job=job, end=End.FAILED),
+    )
+    here.settle()
+    assert (here.phase(job), here.world.jobs[job].retries) == ("granted", 0)
+
+
+@pytest.mark.parametrize(
+    ("is_saved", "fields", "exit_code"),
+    [
+        pytest.param(False, {}, 85, id="nothing is known to be saved"),
+        pytest.param(True, {}, 84, id="another code"),
+        pytest.param(True, {"is_resumable": False}, 85, id="a job that cannot go on from a checkpoint"),
+    ],
+)
+def test_any_other_end_by_itself_is_a_failure_of_the_job(
+    is_saved: bool, fields: dict[str, object], exit_code: int
+) -> None:
+    # rule: 1.8
+    here = cell()
+    job = whole(here, "run", **({"timeout_ms": HOUR, "max_retries": 1} | fields))
+    if is_saved:
+        saved(here, job)
+    here.gone(job, End.FAILED, exit_code)
+    assert (here.phase(job), here.world.jobs[job].retries) == ("backoff", 1)
+    here.at(HOUR).gone(job, End.FAILED, exit_code)
+    assert (here.phase(job), here.world.jobs[job].exit_code) == ("failed", exit_code)
+
+
+def test_what_an_earlier_attempt_saved_does_not_let_this_one_ask_to_go_on() -> None:
+    # rule: 1.8
+    here = cell()
+    job = whole(here, "run", max_retries=1)
+    saved(here, job)
+    here.gone(job, End.FAILED, 85)
+    here.gone(job, End.FAILED, 85)
+    assert (here.phase(job), here.world.jobs[job].retries) == ("backoff", 1)
+
+
+def test_a_gang_of_which_one_part_asks_to_go_on_stops_and_is_requeued() -> None:
+    # rule: 1.8 8.4
+    here = cell(2)
+    job = here.submit("gang", hosts=2, gpus_per_host=8)
+    saved(here, job)
+    here.when(here.run_gone(job, End.FAILED, 85), who="host-002").then(
+        PartGone(attempt=attempt_id(job, 1), host="host-002", end=End.FAILED, exit_code=85),
+        AttemptEnding(attempt=attempt_id(job, 1), end=End.FAILED, grace_ms=30_000),
+    )
+    here.say(here.run_gone(job, End.CANCELLED, 143), "host-001")
+    assert (here.phase(job), here.world.jobs[job].retries) == ("granted", 0)
+
+
+@pytest.mark.parametrize(
+    ("end", "phase", "retries"),
+    [
+        pytest.param(End.FAULT, "granted", 0, id="its machine was restarted: the host's fault"),
+        pytest.param(End.LOST, "backoff", 1, id="its keeper was killed: nobody can say whose doing it was"),
+    ],
+)
+def test_a_fault_of_the_host_never_counts_and_a_lost_run_does(end: End, phase: str, retries: int) -> None:
+    # rule: 1.8 8.4
+    here = cell()
+    job = whole(here, "run", max_retries=1)
+    here.gone(job, end, None)
+    assert (here.phase(job), here.world.jobs[job].retries) == (phase, retries)
+
+
+def test_a_job_that_was_lost_once_too_often_is_over_as_lost() -> None:
+    # rule: 1.8 8.4
+    here = cell()
+    job = whole(here, "run")
+    here.gone(job, End.LOST, None)
+    assert code_of(here.phase(job), str(here.world.jobs[job].end), here.world.jobs[job].exit_code) == 204
+
+
+# what is kept of an end (8.4) --------------------------------------------------------------------------
+
+DIGEST = "0123456789abcdef" * 4
+
+
+def test_the_log_holds_the_digest_of_what_is_kept_and_the_job_names_it() -> None:
+    # rule: 8.4
+    here = cell()
+    job = whole(here, "run")
+    said = replace(here.run_gone(job, End.FAILED, 3), evidence=DIGEST)
+    here.when(said, who="host-001").then(
+        PartGone(attempt=attempt_id(job, 1), host="host-001", end=End.FAILED, exit_code=3, evidence=DIGEST),
+        AttemptEnded(attempt=attempt_id(job, 1), end=End.FAILED, exit_code=3),
+        JobFailed(job=job, end=End.FAILED, exit_code=3),
+    )
+    (attempt,) = job_view(here.world, here.world.jobs[job]).attempts
+    assert attempt.evidence == {"host-001": DIGEST}
+
+
+@pytest.mark.parametrize("said", ["", "a" * 63, "a" * 65, "A" * 64, "g" * 64, "../" + "a" * 61, "a" * 63 + "\n"])
+def test_what_is_no_digest_does_not_come_into_the_log(said: str) -> None:
+    # rule: 8.4
+    here = cell()
+    job = whole(here, "run")
+    here.say(replace(here.run_gone(job, End.FAILED, 3), evidence=said), "host-001")
+    (part,) = here.world.jobs[job].attempts[-1].gone
+    assert part.evidence == ""
+
+
+def test_of_a_large_gang_the_first_few_are_named() -> None:
+    # rule: 8.4
+    here = cell(12)
+    job = here.submit("gang", hosts=12, gpus_per_host=8)
+    for host in reversed(here.world.jobs[job].attempts[-1].hosts):
+        here.say(replace(here.run_gone(job, End.FAILED, 3), evidence=DIGEST), host)
+    (attempt,) = job_view(here.world, here.world.jobs[job]).attempts
+    assert tuple(attempt.evidence) == names(12, 11, 10, 9, 8, 7, 6, 5)

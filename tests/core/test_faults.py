@@ -74,7 +74,7 @@ def test_what_a_silent_host_ran_is_over_only_after_lease_grace_and_both_margins(
     assert here.step("admission") == [
         PartGone(attempt=attempt, host="host-001", end=End.FAULT, detail=LOST),
         AttemptEnded(attempt=attempt, end=End.FAULT),
-        JobRequeued(job=job, end=End.FAULT),
+        JobRequeued(job=job, end=End.FAULT, rest_ms=30 * MINUTE - after),
     ]
     here.settle()
     assert hosts_of(here, job) == names(2)
@@ -217,6 +217,29 @@ def test_the_sound_hosts_of_a_gang_are_kept_for_it() -> None:
     assert here.phase(other) == "waiting", "host-002 is kept"
     here.say(ReturnHost(host="host-001"), "ops")
     assert hosts_of(here, gang) == names(1, 2)
+
+
+def test_a_gang_that_leaves_for_a_claim_does_not_keep_what_is_kept_for_the_claim() -> None:
+    # rule: 7.7 5.6
+    here = cell(2)
+    gang = here.submit("gang", hosts=2, gpus_per_host=8, min_runtime_ms=0, timeout_ms=24 * HOUR)
+    claim = whole(here, "claim", "b")
+    assert victims(here) == [gang]
+    (kept_for_claim,) = here.world.reservations[claim].hosts
+    broken(here, gang, next(host for host in names(1, 2) if host != kept_for_claim))
+    assert hosts_of(here, claim) == (kept_for_claim,)
+
+
+def test_a_gang_does_not_keep_what_is_promised_to_another() -> None:
+    # rule: 7.7 6.3
+    here = cell(2, promise_permille=1000)
+    gang = gang_of(here)
+    claim = here.submit("claim", "b", hosts=2, gpus_per_host=8, timeout_ms=24 * HOUR, min_runtime_ms=15 * MINUTE)
+    assert here.world.promises[claim].hosts == names(1, 2)
+    here.say(here.run_gone(gang, End.FAULT, None), "host-001", settle=False)
+    here.step("admission")
+    here.say(here.run_gone(gang, End.CANCELLED, 143), "host-002", settle=False)
+    assert gang not in here.world.reservations
 
 
 def test_the_reservation_ends_after_its_time() -> None:

@@ -3,9 +3,21 @@ from typing import Any
 import pytest
 
 from fairlease.core.metrics.quantile import Spread
-from fairlease.core.metrics.waiting import DebugBounds, Life, WaitClass, life, wait_class, waiting
+from fairlease.core.metrics.waiting import (
+    DebugBounds,
+    Life,
+    Promised,
+    Promises,
+    WaitClass,
+    life,
+    wait_class,
+    waiting,
+)
+from fairlease.core.state import Promise
 from fairlease.core.world import World
 from fairlease_schemas.commands import CancelJob
+from fairlease_schemas.cycle import Licence, PromiseEnd
+from fairlease_schemas.envelope import Address
 from fairlease_schemas.job import End
 from tests.dsl.cell import T0, Cell, request
 
@@ -173,3 +185,49 @@ def test_times_come_from_the_log_alone() -> None:
     cell = _one_host()
     job = cell.submit("x")
     assert cell.world.jobs[job].submitted_ms == T0
+
+
+PROMISE = Promise(job="job-x", pool="h100", hosts=(), start_ms=100, licence=Licence.UNDER_SHARE, made=Address(1, 1, 0))
+
+
+def _promised(*steps: tuple[str, int | PromiseEnd], closed_ms: int = 95) -> Promised:
+    """Each step: `made`, `used` at an instant, or `ended` by something; the stop margin is 10 ms."""
+    promises = Promises()
+    for what, how in steps:
+        if what == "made":
+            promises.made(PROMISE, is_counted=bool(how))
+        elif isinstance(how, PromiseEnd):
+            promises.ended("job-x", how, is_counted=True)
+        else:
+            promises.used("job-x", how, closed_ms, 10, is_counted=True)
+    return promises.result()
+
+
+@pytest.mark.parametrize(
+    ("steps", "closed_ms", "expected"),
+    [
+        pytest.param([("made", 1)], 95, Promised(made=1), id="it stands"),
+        pytest.param([("made", 1), ("used", 100)], 95, Promised(made=1, kept=1), id="kept to the millisecond"),
+        pytest.param([("made", 1), ("used", 101)], 95, Promised(made=1, broken=1), id="late is broken"),
+        pytest.param(
+            [("made", 1), ("used", 101)], 89, Promised(made=1, voided={"outage": 1}), id="but for an outage before it"
+        ),
+        pytest.param(
+            [("made", 1), ("ended", PromiseEnd.EARLIER), ("made", 1), ("used", 90)],
+            95,
+            Promised(made=2, earlier=1, kept=1),
+            id="replaced by an earlier one",
+        ),
+        pytest.param(
+            [("made", 1), ("ended", PromiseEnd.DRAIN)], 95, Promised(made=1, voided={"drain": 1}), id="voided by name"
+        ),
+        pytest.param([("made", 1), ("ended", PromiseEnd.BROKEN)], 95, Promised(made=1, broken=1), id="overstayed"),
+        pytest.param([("used", 100)], 95, Promised(), id="a grant without a promise"),
+        pytest.param([("made", 0), ("used", 100)], 95, Promised(kept=1), id="made before the period, kept in it"),
+    ],
+)
+def test_every_promise_comes_to_one_end(
+    steps: list[tuple[str, int | PromiseEnd]], closed_ms: int, expected: Promised
+) -> None:
+    # rule: 6.4
+    assert _promised(*steps, closed_ms=closed_ms) == expected

@@ -5,6 +5,7 @@ from fairlease_schemas.commands import CancelJob
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.job import End
 from fairlease_schemas.orders import HostOrder, RunOrder
+from fairlease_schemas.reports import HostUp
 from tests.dsl.cell import HOUR, SECOND, Cell
 
 
@@ -27,7 +28,7 @@ def grant_position(here: Cell, job: str) -> int:
 
 
 def test_a_host_without_work_is_ordered_to_run_nothing_and_told_its_lease() -> None:
-    assert host_order(cell().world, "host-001") == HostOrder(epoch=1, position=2, host="host-001")
+    assert host_order(cell().world, "host-001") == HostOrder(epoch=1, position=2, host="host-001", incarnation="boot-1")
 
 
 def test_a_grant_is_an_order_to_run() -> None:
@@ -46,6 +47,7 @@ def test_a_grant_is_an_order_to_run() -> None:
             hosts=("host-001",),
             rank=0,
             run_grace_ms=30_000,
+            account="ann",
         )
     ]
     assert order.position == grant_position(here, job)
@@ -141,3 +143,20 @@ def test_a_job_that_is_granted_again_has_a_new_token() -> None:
     second = host_order(here.world, "host-001").runs[0]
     assert (first.attempt, second.attempt) == (attempt_id(job, 1), attempt_id(job, 2))
     assert first.token != second.token
+
+
+def test_a_machine_that_was_started_anew_is_told_what_is_of_before_and_what_is_not() -> None:
+    # rule: 7.6 7.7
+    here = cell()
+    old = here.submit("r1", gpus_per_host=2)
+    here.now_ms += SECOND
+    anew = HostUp(incarnation="boot-2", inventory=here.world.fleet.hosts["host-001"].inventory)
+    here.say(anew, "host-001")
+    position = len(here.records)
+    new = here.submit("r2", gpus_per_host=2)
+    order = host_order(here.world, "host-001")
+    assert order.incarnation == "boot-2"
+    assert {run.job: run.is_of_before for run in order.runs} == {old: True, new: False}
+    assert here.world.ordered["host-001"] > position
+    here.say(anew, "host-001")
+    assert host_order(here.world, "host-001") == order

@@ -31,9 +31,9 @@ from fairlease_schemas.cycle import CycleClosed, CyclePlaced, CycleRanked, GangG
 from fairlease_schemas.envelope import Answer, Event, Misshapen, Record, Said, Submitted, TimerFired
 from fairlease_schemas.host import Inventory
 from fairlease_schemas.ids import attempt_id, job_id
-from fairlease_schemas.job import End, JobAdmitted, Request
+from fairlease_schemas.job import End, JobAdmitted, Rendezvous, Request
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone, RunReady, RunStarted
 
 T0 = 1_700_000_000_000
 SERVICES = ("ledger", "admission", "health", "ranker", "placement", "preemption")
@@ -43,9 +43,10 @@ NEVER = 1_000 * DAY
 """Of a start limit: stories start a job only where that matters to them."""
 OWNER = {Submitted: "admission", CancelJob: "admission", RunStarted: "admission", RunGone: "admission"}
 OWNER |= {Misshapen: "admission", HoldJob: "admission", ReleaseJob: "admission", CheckpointDone: "admission"}
+OWNER |= {RunReady: "admission"}
 OWNER |= {ChangeBudget: "ledger", ChangeMember: "ledger", ChangePolicy: "ledger"}
 OWNER |= dict.fromkeys((CordonHost, ReturnHost, RequestDrain, UndrainHost, HostUp), "health")
-REPORTS = (HostUp, RunStarted, RunGone, CheckpointDone)
+REPORTS = (HostUp, RunReady, RunStarted, RunGone, CheckpointDone)
 assert set(VERB_OWNERS) == {"admission", "ledger", "health"}
 
 
@@ -177,6 +178,11 @@ class Cell:
             self.say(self.run_gone(job, end, exit_code), host, settle=False)
         self.settle()
         return self
+
+    def run_ready(self, job: str, rendezvous: Rendezvous | None = None) -> RunReady:
+        """What a host of the job's last attempt says when its part could begin; the gang's first host where to meet."""
+        attempt = self.world.jobs[job].attempts[-1]
+        return RunReady(attempt=attempt.id, token=str(attempt.token), rendezvous=rendezvous)
 
     def run_started(self, job: str) -> RunStarted:
         """What a host of the job's last attempt says when its part runs."""

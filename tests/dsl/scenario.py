@@ -12,6 +12,8 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from fairlease.core.deciders import RULES
 from fairlease.core.job import Phase
 from fairlease.core.line import class_key
@@ -30,10 +32,14 @@ STOP_MARGIN_MS = Policy().stop_margin_ms
 ANY_WINDOW = (WindowBound(up_to_gpus=1 << 30, shortest_ms=1, longest_ms=MAX_LENGTH_MS),)
 
 
+FAULTY_ATTEMPTS = 2
+
+
 class Habit(NamedTuple):
     """How a job behaves: starts so long after its grant, runs so long (0: for ever), saves, and stops in time.
 
     `stop_permille` is the part of grace + stop margin that a stop takes; `stops_ms` is that length itself, if given.
+    With `faults_ms` a fault of its last host ends its first two attempts so long after their starts.
     """
 
     runs_ms: int = 0
@@ -42,6 +48,7 @@ class Habit(NamedTuple):
     stop_permille: int = 0
     stops_ms: int | None = None
     end: End = End.SUCCEEDED
+    faults_ms: int = 0
 
 
 class Tended(Cell):
@@ -93,6 +100,8 @@ class Tended(Cell):
         last = len(attempt.parts) - 1
         if self._is_new(attempt_id, "start"):
             begin_ms = self.now_ms + habit.starts_ms
+            if habit.faults_ms and attempt.number <= FAULTY_ATTEMPTS:
+                self._plan(begin_ms + habit.faults_ms, attempt_id, last, End.FAULT)
             for index in range(last + 1):
                 self._plan(begin_ms, attempt_id, index, RunStarted)
                 if habit.runs_ms:
@@ -128,6 +137,8 @@ class Tended(Cell):
             said = RunGone(attempt=attempt_id, token=str(attempt.token), end=what, exit_code=code)
         elif attempt.ending is None:
             said = what(attempt=attempt_id, token=str(attempt.token))
+            if isinstance(said, CheckpointDone):  # of a format that can be read nowhere else
+                said = replace(said, is_bound=True)
         else:
             return
         self.step("admission", (self.answer(said, attempt.hosts[index], "FL_LAB_REPORTS"),))

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from fairlease_schemas.commands import (
     CancelJob,
     ChangeMember,
@@ -19,8 +21,9 @@ from fairlease_schemas.commands import (
     UndrainHost,
 )
 from fairlease_schemas.envelope import LeasesRead, Misshapen, TimerFired, Unreadable
+from fairlease_schemas.host import Check
 from fairlease_schemas.ids import job_id
-from fairlease_schemas.job import After, End, Problem
+from fairlease_schemas.job import After, End, Mismatch, Problem, Rendezvous
 from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone
 from tests.dsl.cell import DAY, HOUR, MINUTE, SECOND, T0, Cell, inventory, submitted
 
@@ -209,12 +212,86 @@ def hosts_come_and_go() -> Cell:
     return cell.at(6 * HOUR)
 
 
+def gangs_begin_together() -> Cell:
+    """Gangs that get ready part by part: one goes, one is late, one is refused, one is lost; some words lie."""
+    cell = Cell().hosts(8, block=4).budgets(a=1).policy(rank_period_ms=MINUTE)
+    goes, late, refused, lost = (
+        cell.submit(name, hosts=2, gpus_per_host=8, start_limit_ms=5 * MINUTE, max_retries=1)
+        for name in ("goes", "late", "refused", "lost")
+    )
+    for job in (goes, late, refused, lost):
+        first, second = cell.world.jobs[job].attempts[-1].hosts
+        at = Rendezvous(address=f"10.0.0.{int(first[-3:])}", port=20_000)
+        cell.say(cell.run_ready(job), first)
+        cell.say(cell.run_ready(job, at), second if job == late else first)
+        cell.say(cell.run_ready(job, Rendezvous(address="not an address", port=1)), first)
+        if job == goes:
+            cell.say(cell.run_ready(job), second)
+            cell.say(cell.run_ready(job), second)
+    cell.start(goes).at(MINUTE)
+    hosts = cell.world.jobs[refused].attempts[-1].hosts
+    cell.gone(refused, End.START_FAILED, None, hosts=hosts[1:])
+    cell.gone(refused, End.CANCELLED, None, hosts=hosts[:1])
+    silent = cell.world.jobs[lost].attempts[-1].hosts[1]
+    cell.at(4 * MINUTE)
+    renewed = {f"host-{n:03d}": cell.now_ms for n in range(1, 9)} | {silent: T0}
+    said = LeasesRead(due_ms=cell.now_ms, renewed=renewed)
+    cell.step("health", (cell.answer(said, "health", "FL_LAB_TIMERS"),))
+    cell.settle()
+    for _ in range(2):
+        cell.at(cell.now_ms - T0 + 2 * MINUTE)
+        for job in (late, lost):
+            live = cell.world.jobs[job].live
+            if live is not None and live.ending is not None:
+                left = [host for host in live.hosts if all(part.host != host for part in live.gone)]
+                cell.gone(job, End.CANCELLED, None, hosts=left)
+    return cell.gone(goes).at(HOUR)
+
+
+def attempts_end_and_what_comes_after() -> Cell:
+    """Faults leave rests of windows, jobs leave to go on, begin anew, keep to their pools; hosts return by checks."""
+    cell = Cell().hosts(3).hosts(2, pool="l40s", first=9).budgets(a=1, b=1)
+    cell.policy(rank_period_ms=MINUTE, on_resume_refused="restart", return_checks=("memory",))
+    long: dict[str, object] = {"timeout_ms": 24 * HOUR, "max_retries": 2, "pools": ("h100", "l40s")}
+    gang = cell.submit("gang", hosts=2, gpus_per_host=8, min_runtime_ms=2 * HOUR, **long)
+    moves, bound, free = (cell.submit(f"m{n}", "b", gpus_per_host=4, min_runtime_ms=HOUR, **long) for n in range(3))
+    for job in (gang, moves, bound, free):
+        cell.start(job)
+    cell.at(30 * MINUTE)
+    for hosts in range(2):  # twice in a row, and the second time past the window
+        broken, other = cell.world.jobs[gang].attempts[-1].hosts
+        cell.gone(gang, End.FAULT, None, hosts=[broken]).gone(gang, End.CANCELLED, 143, hosts=[other])
+        cell.at((hosts + 3) * HOUR)
+    for job, is_bound, code in ((bound, True, 85), (free, False, 85), (moves, True, 1)):
+        attempt = cell.world.jobs[job].attempts[-1]
+        done = CheckpointDone(attempt=attempt.id, token=str(attempt.token), step=9, is_bound=is_bound)
+        cell.say(done, attempt.hosts[0])
+        cell.say(replace(cell.run_gone(job, End.FAILED, code), evidence="e" * 64), attempt.hosts[0])
+    cell.at(5 * HOUR)
+    for _ in range(2):  # what begins anew and is refused again is over
+        attempt = cell.world.jobs[moves].attempts[-1]
+        wrong = (Mismatch(field="commit", wanted="a", found="b"),)
+        refused = RunGone(attempt=attempt.id, token=str(attempt.token), end=End.START_FAILED, mismatches=wrong)
+        cell.say(refused, attempt.hosts[0])
+    cell.say(RequestDrain(host="host-003"), "bot")
+    cell.at(8 * HOUR)
+    for job in [job.id for job in cell.world.jobs.values() if job.live and job.live.ending is not None]:
+        cell.gone(job, End.CANCELLED, 143)
+    for code, at_ms in ((0, T0), (2, cell.now_ms), (0, cell.now_ms)):
+        cell.say(
+            ReturnHost(host="host-003", checks=(Check(name="memory", code=code, at_ms=at_ms, output="8/8"),)), "bot"
+        )
+    return cell.at(10 * HOUR)
+
+
 LOGS: Final[dict[str, Callable[[], Cell]]] = {
     "idle-work-gives-way": idle_work_gives_way,
     "gangs-fail-and-come-back": gangs_fail_and_come_back,
     "shares-over-a-week": shares_over_a_week,
     "promises-and-people": promises_and_people,
     "hosts-come-and-go": hosts_come_and_go,
+    "gangs-begin-together": gangs_begin_together,
+    "attempts-end-and-what-comes-after": attempts_end_and_what_comes_after,
 }
 
 

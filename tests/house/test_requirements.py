@@ -72,6 +72,14 @@ def test_the_locks_hold_what_the_project_declares() -> None:
     assert run.items() <= dev.items(), "one package, one version: run `make lock`"
 
 
+def test_what_audits_is_locked_apart_from_what_it_audits() -> None:
+    lines = (ROOT / "requirements/audit.in").read_text(encoding="utf-8").splitlines()
+    asked = [line for line in lines if line and not line.startswith("#")]
+    audit, dev = _names(ROOT / "requirements/audit.txt"), _names(ROOT / "requirements/dev.txt")
+    assert {_canonical(name) for name in asked} <= audit.keys(), "run `make lock`"
+    assert not {_canonical(name) for name in asked} & dev.keys()
+
+
 @pytest.mark.parametrize(
     "line",
     [

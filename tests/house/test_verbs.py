@@ -6,7 +6,21 @@ from pathlib import Path
 
 from tests.house.tree import ROOT, report, write
 
-VERBS = ("setup", "fmt", "check", "test", "test-peers", "test-long", "demo", "up", "load", "docs", "replay")
+VERBS = (
+    "setup",
+    "fmt",
+    "check",
+    "test",
+    "test-peers",
+    "test-long",
+    "demo",
+    "up",
+    "load",
+    "docs",
+    "replay",
+    "audit-deps",
+    "sbom",
+)
 SECTIONS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Contract", "Policy")
 
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangeMember, ChangePolicy, CordonHost, ReturnHost
 from fairlease_schemas.envelope import Answer, Said
 from fairlease_schemas.ids import job_id
-from fairlease_schemas.job import End
+from fairlease_schemas.job import End, Rendezvous
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.reports import HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import HostUp, RunGone, RunReady, RunStarted
 from fairlease_schemas.subjects import SCOPES
 from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell, inventory, submitted
 
+READY = "ready"
 PEOPLE = ("ann", "bob")
 LEAVES = ("a", "b", "c")
 POOLS = ((), ("h100",), ("l40s", "h100"))
@@ -52,11 +53,11 @@ class Cancel(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A host says that its part started (`end` absent) or is gone; `lie` gives a wrong host or token."""
+    """A host says that its part is ready or started (`end` absent) or is gone; `lie` gives a wrong host or token."""
 
     job: int
     part: int
-    end: End | None
+    end: End | str | None
     lie: str
 
 
@@ -150,7 +151,7 @@ _REPORT = st.builds(
     Report,
     job=st.integers(0, 9),
     part=st.integers(0, 1),
-    end=st.sampled_from((None, End.CANCELLED, End.SUCCEEDED, *End)),
+    end=st.sampled_from((None, READY, READY, READY, End.CANCELLED, End.SUCCEEDED, *End)),
     lie=st.sampled_from(("", "", "", "", "", "host", "token", "attempt")),
 )
 _HOLD = st.builds(Hold, host=st.integers(0, 3), who=st.sampled_from(PEOPLE), is_cordon=st.booleans())
@@ -288,11 +289,15 @@ class Player:
         attempt = job.attempts[0 if step.lie == "attempt" else -1]
         host = attempt.hosts[step.part % len(attempt.hosts)] if step.lie != "host" else "host-009"
         token = str(attempt.token) if step.lie != "token" else "1-1-0"
-        if step.end is None:
+        if step.end == READY:
+            at = Rendezvous(address=host, port=20_000 + len(self.cell.records)) if host == attempt.hosts[0] else None
+            self._say(RunReady(attempt=attempt.id, token=token, rendezvous=at), host)
+        elif step.end is None:
             self._say(RunStarted(attempt=attempt.id, token=token), host)
         else:
-            code = {End.SUCCEEDED: 0, End.FAILED: 1}.get(step.end)
-            self._say(RunGone(attempt=attempt.id, token=token, end=step.end, exit_code=code), host)
+            end = End(step.end)
+            code = {End.SUCCEEDED: 0, End.FAILED: 1}.get(end)
+            self._say(RunGone(attempt=attempt.id, token=token, end=end, exit_code=code), host)
 
     def _ending(self, number: int) -> tuple[Answer, ...]:
         """The report that a part of some live attempt is gone."""

@@ -129,7 +129,7 @@ def _owed(cell: Cell, leaf: str, pool: str) -> int:
             total += attempt.gpus * max(0, attempt.granted_ms + attempt.window_ms - world.log_time_ms)
         kept = [book[job.id] for book in (world.promises, world.reservations) if job.id in book]
         if attempt is None and any(one.pool == pool for one in kept):
-            total += job.gpus * job.request.min_runtime_ms
+            total += job.gpus * job.window_ms
     return total
 
 

@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from fairlease.core.order import host_order
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, ReservationEnded, ReservationMade
 from fairlease_schemas.envelope import Record
-from fairlease_schemas.host import HostHeld, HostHoldCleared
+from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered
 from fairlease_schemas.ids import job_of
 from fairlease_schemas.job import AttemptEnded, End, JobRequeued
 from fairlease_schemas.orders import HostOrder
@@ -58,7 +60,10 @@ class Occupancy:
         policy, last = cell.world.policy, cell.world.jobs[name].attempts[-1]
         assert policy is not None
         broken = {part.host for part in last.gone if part.end is End.FAULT}
-        hosts = tuple(host for host in last.hosts if host not in broken)
+        in_force = [made for made, until_ms in self.kept.values() if cell.world.log_time_ms < until_ms]
+        others = {host for made in in_force if made.job != name for host in made.hosts}
+        others |= {host for job, promise in cell.world.promises.items() if job != name for host in promise.hosts}
+        hosts = tuple(host for host in last.hosts if host not in broken | others)
         if hosts and cell.phase(name) == "waiting":
             kept = ReservationMade(job=name, pool=last.pool, hosts=hosts, for_ms=policy.fault_reserve_ms)
             self.kept[name] = (kept, cell.world.log_time_ms + kept.for_ms)
@@ -67,7 +72,7 @@ class Occupancy:
         job = cell.world.jobs[event.job]
         request, hosts = job.request, [part.host for part in event.parts]
         assert len(set(hosts)) == len(hosts) == request.hosts, "the gang is whole, each host once"
-        assert event.pool in request.pools
+        assert event.pool in job.pools
         assert event.number == len(job.attempts)
         self.kept.pop(event.job, None)
         in_force = [made for made, until_ms in self.kept.values() if at_ms < until_ms and made.pool == event.pool]
@@ -146,14 +151,22 @@ class Orders:
 
     def __init__(self) -> None:
         self.last: dict[str, HostOrder] = {}
+        self._registered: dict[str, int] = {}
 
-    def see(self, cell: Cell, _record: Record) -> None:
-        for host in cell.world.fleet.hosts:
+    def see(self, cell: Cell, record: Record) -> None:
+        registered = [event.host for event in record.events if isinstance(event, HostRegistered)]
+        self._registered |= dict.fromkeys(registered, cell.world.position)
+        for host, known in cell.world.fleet.hosts.items():
             order, before = host_order(cell.world, host), self.last.get(host)
+            assert order.incarnation == known.incarnation
             if before is not None:
                 assert order.position >= before.position
-                assert order.runs == before.runs or order.position == cell.world.position > before.position
+                is_same = replace(order, position=before.position) == before
+                assert is_same or order.position == cell.world.position > before.position
             for run in order.runs:
+                attempt = cell.world.jobs[run.job].attempts[-1]
+                if attempt.granted_ms != known.registered_ms:  # within a millisecond it is not told apart
+                    assert run.is_of_before == (attempt.token.position < self._registered[host])
                 assert not cell.world.jobs[run.job].is_terminal, "a job that is over is ordered"
                 assert run.hosts[run.rank] == host
             self.last[host] = order

@@ -123,7 +123,7 @@ def served(cell: Cell) -> None:
     world, at_ms = cell.world, cell.world.cycle.ranked_ms
     for waiting in world.line.classes.values():
         wanted, gpus = waiting.sample.request.hosts, waiting.sample.request.gpus_per_host
-        for pool in waiting.sample.request.pools:
+        for pool in waiting.sample.pools:
             for _, name in waiting.members:
                 able = slow.fitting(world, slow.open_hosts(world, pool, at_ms, name), wanted, gpus)
                 free = [host for host in able if slow.free_on(world, host) >= gpus]

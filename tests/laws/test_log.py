@@ -9,7 +9,7 @@ from fairlease.replay.verify import verify
 from fairlease_schemas import codec
 from fairlease_schemas.commands import CancelJob, ChangeBudget, CordonHost
 from fairlease_schemas.envelope import Record, Submitted
-from fairlease_schemas.reports import HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import HostUp, RunGone, RunReady, RunStarted
 from tests.dsl.cell import HOUR, SERVICES, Cell
 from tests.laws.examine import at_length, examine
 from tests.laws.story import Story, play, stories
@@ -96,7 +96,7 @@ def test_a_message_answered_again_changes_nothing(examples: int) -> None:
     examine(repeats_are_harmless, stories(), examples)
 
 
-REPEATED = (Submitted, CancelJob, ChangeBudget, CordonHost, HostUp, RunGone, RunStarted)
+REPEATED = (Submitted, CancelJob, ChangeBudget, CordonHost, HostUp, RunGone, RunReady, RunStarted)
 
 
 def _state(cell: Cell) -> tuple[object, ...]:

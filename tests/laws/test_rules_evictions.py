@@ -37,7 +37,10 @@ class NoWindowIsBroken(Law):
 
 
 class EveryVictimIsLicensed(Law):
-    """Rules 3.5-3.8 and 5.2: judged at the basis of the record, by the slow numbers."""
+    """Rules 3.5-3.8 and 5.2: judged at the basis of the record, by the slow numbers.
+
+    The window of a claim that evicts is promised from then on, also to those who come behind it in the record.
+    """
 
     def __init__(self) -> None:
         self.history = slow.History()
@@ -50,7 +53,11 @@ class EveryVictimIsLicensed(Law):
         world = cell.world
         kept = dict(world.promises)
         numbers: dict[str, dict[str, slow.Number]] = {}
-        for event in evictions(record):
+        for event in record.events:
+            if isinstance(event, ReservationMade):
+                self._promised(world, event, self._numbers(world, record, event.pool, numbers))
+            if not isinstance(event, EvictionOrdered):
+                continue
             claim, found = world.jobs[event.claim], world.attempt(event.attempt)
             assert found is not None
             victim, attempt = found
@@ -58,11 +65,25 @@ class EveryVictimIsLicensed(Law):
             assert claim.id != victim.id
             if victim.request.min_runtime_ms == 0 or event.claim in kept:
                 continue  # idle work needs no comparison; a promise keeps the licence it was made with
-            pool = attempt.pool
-            if pool not in numbers:
-                assert world.policy is not None
-                numbers[pool] = slow.standings(self.history, world, world.policy, pool, record.at_ms)
-            self._judge(world, event, numbers[pool])
+            self._judge(world, event, self._numbers(world, record, attempt.pool, numbers))
+
+    def _numbers(
+        self, world: World, record: Record, pool: str, known: dict[str, dict[str, slow.Number]]
+    ) -> dict[str, slow.Number]:
+        if pool not in known:
+            assert world.policy is not None
+            known[pool] = slow.standings(self.history, world, world.policy, pool, record.at_ms)
+        return known[pool]
+
+    def _promised(self, world: World, event: ReservationMade, numbers: dict[str, slow.Number]) -> None:
+        owed = (world.promises.get(event.job), world.reservations.get(event.job))
+        if any(one is not None and one.pool == event.pool for one in owed):
+            return
+        job = world.jobs[event.job]
+        for node in world.tree.path(job.budget):
+            number = numbers[node]
+            promised = number.promised + job.gpus * slow.window_ms(job)
+            numbers[node] = slow.Number(number.entitled, number.used, promised)
 
     def _judge(self, world: World, event: EvictionOrdered, numbers: dict[str, slow.Number]) -> None:
         claim, victim = world.jobs[event.claim], world.jobs[job_of(event.attempt)]
@@ -80,7 +101,7 @@ class EveryVictimIsLicensed(Law):
         assert world.policy is not None
         ours, theirs = (numbers[name] for name in found)
         margin = 0 if is_debug else world.policy.margin_permille
-        window = claim.gpus * claim.request.min_runtime_ms
+        window = claim.gpus * slow.window_ms(claim)
         assert is_debug or ours.spent < ours.entitled, f"{found[0]} is at its share and {event.claim} evicts"
         assert slow.outweighs(ours, theirs, window, margin), f"{event.claim} evicts {event.attempt}: {ours} {theirs}"
 
@@ -119,17 +140,24 @@ class EveryPlanSuffices(Law):
 
 
 class OneSetAtATime(Law):
-    """Rule 5.6: while a claim's reservation stands nobody else is asked to leave for it."""
+    """Rule 5.6: while a claim's reservation stands nobody else is asked to leave for it.
+
+    What a fault left it (7.7) is a part of its hosts: for the others it may ask, once.
+    """
 
     def before(self, cell: Living, record: Record) -> None:
         for event in evictions(record):
-            assert event.claim not in cell.world.reservations, f"a second set of victims for {event.claim}"
+            kept = cell.world.reservations.get(event.claim)
+            assert kept is None or kept.is_part, f"a second set of victims for {event.claim}"
         made = [event.job for event in record.events if isinstance(event, ReservationMade)]
         assert len(made) == len(set(made))
 
 
 class NoLoops(Law):
-    """Rule 5.3: never b for a, then a for b or for b's leaf, although a has not run its whole window since."""
+    """Rule 5.3: never b for a, then a for b or for b's leaf, although a has not run its whole window since.
+
+    What a fault left of a window (7.7) is the whole of it here, and may be nothing: standing alone forbids it then.
+    """
 
     def __init__(self) -> None:
         self.came: dict[str, tuple[str, str]] = {}
@@ -143,7 +171,7 @@ class NoLoops(Law):
                 loser, winner = world.jobs[job_of(event.attempt)], world.jobs[event.claim]
                 attempt = loser.live
                 assert attempt is not None
-                has_run = record.at_ms - attempt.granted_ms >= attempt.window_ms > 0
+                has_run = record.at_ms - attempt.granted_ms >= attempt.window_ms
                 for name, leaf in self.asked.get(loser.id, ()):
                     if not has_run:
                         assert name != winner.id, f"{loser.id} evicted {name} and now leaves for it"

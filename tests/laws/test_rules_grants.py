@@ -53,12 +53,12 @@ class GangsAreWhole(Law):
                 assert len({part.host for part in event.parts}) == job.request.hosts
                 if job.request.hosts > 1:
                     assert all(cell.world.fleet.hosts[p.host].gpus == len(p.gpus) for p in event.parts)
-                assert event.pool in job.request.pools
+                assert event.pool in slow.pools(job)
                 assert event.number == len(job.attempts) + 1
                 assert str(job.phase) == "waiting"
                 assert job.live is None
                 assert event.job not in seen
-                assert event.window_ms == job.request.min_runtime_ms
+                assert event.window_ms == slow.window_ms(job)
                 seen.add(event.job)
 
 
@@ -78,15 +78,16 @@ class CapsHold(Law):
                     held[key] = held.get(key, 0) + attempt.gpus
                     protected[key] = protected.get(key, 0) + (attempt.gpus if until_ms > record.at_ms else 0)
         for event in record.events:
-            if isinstance(event, GangGranted) and event.window_ms:
+            if isinstance(event, GangGranted) and world.jobs[event.job].request.min_runtime_ms and policy is not None:
                 job = world.jobs[event.job]
+                is_protected = event.window_ms > 0 or slow.exempt_until_ms(policy, job) > record.at_ms
                 is_owed = event.job in world.promises or event.job in world.reservations
                 for node in world.tree.path(job.budget):
                     key = (node, event.pool)
                     held[key] = held.get(key, 0) + job.gpus
-                    protected[key] = protected.get(key, 0) + job.gpus
+                    protected[key] = protected.get(key, 0) + job.gpus * is_protected
                     if not is_owed:
-                        self._check(cell, node, event.pool, held[key], protected[key])
+                        self._check(cell, node, event.pool, held[key], protected[key] * is_protected)
 
     def _check(self, cell: Living, node: str, pool: str, held: int, protected: int) -> None:
         world = cell.world

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -12,17 +14,35 @@ from typing import Any
 
 import nats.errors
 
-from fairlease.runtime.settings import Settings
+from fairlease.runtime.settings import BUS_FILE, Settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
+from fairlease_schemas.policy import Policy
 from fairlease_schemas.subjects import SERVICES
 from tests.house.tree import ROOT
 from tests.live import process
 from tests.live.court import LIMIT_S, eventually
-from tests.live.desk import ACCOUNTS, Desk
+from tests.live.desk import ACCOUNTS, QUICK, Desk
+from tests.live.patrol import patrolled
 from tests.live.witness import witness
 
 HOSTS, GPUS = 4, 8
 SIMULATE = f"{HOSTS}x{GPUS}"
+
+
+def agent_per_host(hosts: int = HOSTS) -> dict[str, Part]:
+    """An agent of its own for every host, by the host's name."""
+    numbers = range(1, hosts + 1)
+    return {f"host-{n:03d}": agent_part(f"1x{GPUS}", f"agent-{n}", first_host=n) for n in numbers}
+
+
+def known_bus(home: Path) -> str:
+    """Where the bus of this cell will listen, so that a proxy can know it before the first start."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"nats://127.0.0.1:{probe.getsockname()[1]}"
+    home.mkdir(exist_ok=True)
+    (home / BUS_FILE).write_text(json.dumps({"url": url}))  # the bus keeps the port of its last start
+    return url
 
 
 class Cell(Desk):
@@ -45,6 +65,27 @@ class Cell(Desk):
         pids = [self.pid(name) for name in names]
         process.kill(*pids)
         return pids
+
+    def lose(self, name: str, how: str) -> None:
+        """The part is `killed`, and nobody starts another; or it is `halted` where it stands."""
+        if how == "killed":
+            self.supervisor._keepers[name].cancel()
+            self.kill(name)
+        else:
+            process.send(signal.SIGSTOP, self.pid(name))
+
+    def bring_back(self, name: str, how: str) -> None:
+        """Undoes `lose`."""
+        if how == "killed":
+            supervisor = self.supervisor
+            supervisor._keepers[name] = asyncio.create_task(supervisor._keep(supervisor.parts[name]))
+        else:
+            process.send(signal.SIGCONT, self.pid(name))
+
+    async def is_taking_work(self) -> bool:
+        """Whether nothing keeps new work from any host."""
+        await self.journal.read()
+        return not any(self.journal.oracle.holds.values())
 
     async def replaced(self, name: str, old: int) -> None:
         """Returns once the supervisor has put another process in the place of this one, and it is ready."""
@@ -80,12 +121,22 @@ class Cell(Desk):
 
 
 @asynccontextmanager
-async def cell_at(home: Path, *, replicas: int = 1, parts: list[Part] | None = None) -> AsyncIterator[Cell]:
+async def patrolled_cell(home: Path, *, parts: list[Part] | None = None, policy: Policy = QUICK) -> AsyncIterator[Cell]:
+    """The same, and somebody looks at its jobs' processes all the while."""
+    async with patrolled(home) as patrol, cell_at(home, parts=parts, policy=policy) as cell:
+        cell.patrol = patrol
+        yield cell
+
+
+@asynccontextmanager
+async def cell_at(
+    home: Path, *, replicas: int = 1, parts: list[Part] | None = None, policy: Policy = QUICK
+) -> AsyncIterator[Cell]:
     """A furnished cell, judged at the end; afterwards nothing of it is left, whatever happened."""
     cell = Cell(home, [*service_parts(replicas), agent_part(SIMULATE)] if parts is None else parts)
     try:
         await cell.start()
-        await cell.furnish()
+        await cell.furnish(policy)
         yield cell
         await cell.judge()
         await cell.stop()

@@ -22,12 +22,15 @@ from fairlease.replay.verify import Replay
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.subjects import Subjects
 from tests.live.journal import Journal, Tail, api, last_on
-from tests.live.oracle import OWNER
+from tests.live.oracle import OWNER, Attempt
+from tests.live.patrol import Patrol
 
 LIMIT_S = 60.0
 """How long a condition is waited for: the machine may be busy; nothing here measures time."""
 
 _JOBS_ASKED = 100
+_RUNS = "agent/*/runs/*/run.json"
+_MS = 1_000_000
 
 
 async def eventually(holds: Callable[[], object], what: str, limit_s: float = LIMIT_S, pause_s: float = 0.02) -> Any:  # noqa: ANN401 - whatever the condition gave
@@ -49,6 +52,8 @@ class Witness(Protocol):
     home: Path
     subjects: Subjects
     journal: Journal
+    patrol: Patrol | None
+    forgotten: set[str]
 
     @property
     def client(self) -> Client: ...
@@ -68,7 +73,9 @@ class Court:
     async def judge(self) -> None:
         await eventually(self.is_everything_answered, "every message has its answer")
         await self.judge_log()
+        await eventually(self._is_every_run_gone, "every run that was ever begun is gone from its host")
         self._judge_hosts()
+        self._judge_patrol()
         await eventually(self._is_feed_whole, "every answer and step is in the feed, once")
 
     async def judge_log(self) -> None:
@@ -123,14 +130,27 @@ class Court:
         said = await asyncio.gather(*(ask("explainer", "job", {"job": job.id}) for job in jobs))
         return said == [_as_json(view.job_view(world, job)) for job in jobs]
 
+    def _is_every_run_gone(self) -> bool:
+        """Ghosts too: runs that were given up for lost, and whose agent has come back."""
+        return all((path.parent / "gone.json").exists() for path in self._desk.home.glob(_RUNS))
+
+    def _judge_patrol(self) -> None:
+        """By the kernel's word nobody shared a GPU, and nobody lived when the log gave the attempt's GPUs away."""
+        patrol, attempts = self._desk.patrol, self._desk.journal.oracle.attempts
+        if patrol is None:
+            return
+        assert patrol.findings == [], patrol.findings
+        late = {part: ms - attempts[part[0]].over_ms for part, ms in patrol.last_ms.items()}
+        assert all(ms <= 0 for ms in late.values()), f"lived on, ms: { {p: ms for p, ms in late.items() if ms > 0} }"
+
     def _judge_hosts(self) -> None:
         """What agents wrote down and what really began, against the log; but for what agents may forget."""
         attempts, started = self._desk.journal.oracle.attempts, self._desk.started()
         assert len(started) == len(set(started)), f"began twice: {[s for s in started if started.count(s) > 1]}"
-        paths = self._desk.home.glob("agent/*/runs/*/run.json")
+        paths = self._desk.home.glob(_RUNS)
         records = {(path.parent.name, path.parts[-4]): path.parent for path in paths}
         count = Counter(host for _, host in records)
-        full = {host for host, runs in count.items() if runs >= KEPT_RUNS}
+        full = {host for host, runs in count.items() if runs >= KEPT_RUNS} | self._desk.forgotten
         unknown = [(name, host) for name, host in started if host not in full and (name, host) not in records]
         assert not unknown, f"began without a record: {unknown}"
         for (name, host), directory in records.items():
@@ -140,11 +160,14 @@ class Court:
             assert facts["token"] == f"1-{attempt.token[0]}-{attempt.token[1]}", (name, host)
             logged = attempt.gone[host]
             if host not in attempt.lost:
-                assert (logged["end"], logged.get("exit_code")) == (gone["end"], gone.get("exit_code")), (name, host)
-            assert host not in attempt.started or (directory / "started.json").exists(), (name, host)
-        _judge_times({where: directory for where, directory in records.items() if (directory / "leader.json").exists()})
+                end = "resume-refused" if gone.get("mismatches") else gone["end"]
+                assert (logged["end"], logged.get("exit_code")) == (end, gone.get("exit_code")), (name, host)
+            is_noted = host in self._desk.forgotten or (directory / "started.json").exists()
+            assert host not in attempt.started or is_noted, (name, host)
+        began = {where: directory for where, directory in records.items() if (directory / "leader.json").exists()}
+        _judge_times(began, attempts)
         for name, attempt in attempts.items():
-            parts = {(name, host) for host in attempt.parts if host not in full}
+            parts = {(name, host) for host in attempt.parts.keys() - full - (attempt.lost - attempt.started)}
             assert attempt.is_stillborn or parts <= records.keys(), name
 
     async def _is_feed_whole(self) -> bool:
@@ -157,25 +180,34 @@ class Court:
         return count.keys() == expected
 
 
-def _judge_times(records: dict[tuple[str, str], Path]) -> None:
-    """By the agents' own records no GPU had two runs at once, and no job two attempts; one clock, so far as it goes."""
+def _judge_times(records: dict[tuple[str, str], Path], attempts: dict[str, Attempt]) -> None:
+    """By the agents' own records no GPU had two runs at once, and no job two attempts; one clock, so far as it goes.
+
+    And by the log: nothing of an attempt was there before its grant, or after its end. Runs whose end nobody saw
+    are left out: when it was written down is no word about when it was.
+    """
     on_gpu: dict[str, list[tuple[int, int, str]]] = {}
     of_job: dict[str, dict[int, tuple[int, int]]] = {}
-    for (name, _), directory in records.items():
-        facts = json.loads((directory / "run.json").read_bytes())
+    for (name, host), directory in records.items():
+        gone = json.loads((directory / "gone.json").read_bytes())
+        if gone["end"] == "lost" or gone.get("detail") == "the machine was restarted":
+            continue
+        facts, attempt = json.loads((directory / "run.json").read_bytes()), attempts[name]
         began, ended = ((directory / file).stat().st_mtime_ns for file in ("leader.json", "gone.json"))
+        assert attempt.granted_ms <= began // _MS, f"{name} began on {host} before it was granted"
+        assert ended // _MS <= attempt.over_ms, f"{name} was left on {host} when its GPUs were given away"
         for gpu in facts["gpus"]:
             on_gpu.setdefault(gpu, []).append((began, ended, name))
-        attempts, number = of_job.setdefault(facts["job"], {}), int(name.rpartition("-a")[2])
-        first, last = attempts.get(number, (began, ended))
-        attempts[number] = min(first, began), max(last, ended)
+        numbers, number = of_job.setdefault(facts["job"], {}), int(name.rpartition("-a")[2])
+        first, last = numbers.get(number, (began, ended))
+        numbers[number] = min(first, began), max(last, ended)
     for gpu, runs in on_gpu.items():
         runs.sort()
         for before, after in pairwise(runs):
             assert before[1] <= after[0], f"{gpu} had {before[2]} and {after[2]} at once"
-    for job, attempts in of_job.items():
-        for before, after in pairwise(sorted(attempts)):
-            assert attempts[before][1] <= attempts[after][0], f"{job} ran as {before} and {after} at once"
+    for job, numbers in of_job.items():
+        for earlier, later in pairwise(sorted(numbers)):
+            assert numbers[earlier][1] <= numbers[later][0], f"{job} ran as {earlier} and {later} at once"
 
 
 def _as_json(value: object) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from fairlease_schemas.subjects import Subjects
 from tests.live.court import LIMIT_S, Court, eventually
 from tests.live.journal import Journal, Stored, api, last_on
 from tests.live.oracle import Oracle
+from tests.live.patrol import Patrol
 from tests.live.witness import as_witness
 
 ACCOUNTS = ("local", "ci")
@@ -32,6 +33,19 @@ QUICK = Policy(
     rank_period_ms=2_000,
 )
 """Numbers by which a test need not wait for minutes."""
+
+LEASED = msgspec.structs.replace(
+    QUICK,
+    lease_ms=2_500,
+    lease_margin_ms=1_000,
+    stop_margin_ms=2_000,
+    breaker_permille=1_000,  # half of a small cell is lost at once, and it is no disaster
+)
+"""The same with leases that a test can lose."""
+GRACE_MS = 1_000
+"""The greatest grace of these tests' jobs."""
+LOSS_S = (LEASED.lease_ms + LEASED.lease_margin_ms + LEASED.stop_margin_ms + GRACE_MS) / 1_000
+"""How long after its last renewal a host's GPUs are given away."""
 
 
 class Job(NamedTuple):
@@ -47,6 +61,7 @@ class Job(NamedTuple):
     timeout: str = "1h"
     on_timeout: str = "fail"
     grace: str = "1s"
+    uri: str = ""
     max_retries: int = 0
     end: str = "job-succeeded"
     code: int | None = None
@@ -65,6 +80,9 @@ class Desk:
         self.jobs: dict[str, Job] = {}
         self.journal = Journal(lambda: self.client, self.subjects.log_stream)
         self.court = Court(self)
+        self.patrol: Patrol | None = None
+        self.forgotten: set[str] = set()
+        """Hosts that lost their disk: what their agents had written down is gone."""
         self._client: Connection | None = None
 
     @property
@@ -86,12 +104,12 @@ class Desk:
             await self._client.close()
             self._client = None
 
-    async def furnish(self) -> None:
+    async def furnish(self, policy: Policy = QUICK) -> None:
         """Budgets and quick numbers, in force when this returns."""
         for budget in BUDGETS:
             await self.answered("change-budget", {"budget": budget, "weight": 1})
             await self.answered("change-member", {"budget": budget, "account": "*", "role": "member"})
-        await self.answered("change-policy", {"name": "quick", "policy": msgspec.to_builtins(QUICK)})
+        await self.answered("change-policy", {"name": "quick", "policy": msgspec.to_builtins(policy)})
 
     # what is handed in -----------------------------------------------------------------------------
     async def publish(self, subject: str, data: bytes) -> int:
@@ -126,7 +144,7 @@ class Desk:
             "min_runtime": job.min_runtime,
             "timeout": job.timeout,
             "on_timeout": job.on_timeout,
-            "checkpoint": {"grace": job.grace},
+            "checkpoint": {"grace": job.grace, **({"uri": job.uri} if job.uri else {})},
             "max_retries": job.max_retries,
             "command": ["sh", "-c", f'echo "$FAIRLEASE_ATTEMPT $FAIRLEASE_HOST" >>"$STARTS"; {job.script}'],
             "env": {"STARTS": str(self.starts)},
@@ -160,10 +178,12 @@ class Desk:
         return dict(json.loads(reply.data))
 
     async def event(self, job: str, *tags: str, count: int = 1) -> dict[str, Any]:
-        """The job's `count`-th event with one of these tags, once it is in the log."""
+        """The job's `count`-th event with one of these tags, once it is in the log; fails when the job is refused."""
 
         async def found() -> list[dict[str, Any]]:
             await self.journal.read()
+            refused = [] if "job-refused" in tags else self.journal.of_job(job, "job-refused")
+            assert not refused, refused
             return self.journal.of_job(job, *tags)[count - 1 : count]
 
         return (await eventually(found, f"{count} x {' or '.join(tags)} of {job}"))[0]

@@ -30,8 +30,10 @@ OWNER = {
     "request-drain": "health",
     "undrain-host": "health",
     "host-up": "health",
+    "run-ready": "admission",
     "run-started": "admission",
     "run-gone": "admission",
+    "checkpoint-done": "admission",
 }
 STEPS = TERMINAL | {
     "job-admitted",
@@ -75,7 +77,7 @@ class Job:
 
 
 class Attempt:
-    """An attempt as the log tells it; `over_at` is the position of its end."""
+    """An attempt as the log tells it; `over_at` is the position of its end, `over_ms` its log time."""
 
     def __init__(self, job: str, event: dict[str, Any], position: int, index: int, at_ms: int) -> None:
         self.job = job
@@ -84,12 +86,14 @@ class Attempt:
         self.granted_ms = at_ms
         self.window_ends_ms = at_ms + event.get("window_ms", 0)
         self.caused_gpu_ms = 0
+        self.ready: set[str] = set()
         self.started: set[str] = set()
         self.gone: dict[str, dict[str, Any]] = {}
         self.lost: set[str] = set()
         self.is_stillborn = False
         self.is_stopping = False
         self.over_at = 0
+        self.over_ms = 0
         self.held_gpu_ms = 0
         self.saved_ms = at_ms
         self.credit_gpu_ms = 0
@@ -110,7 +114,7 @@ class Oracle:
         self.answered: dict[tuple[str, str], list[int]] = {}
         self.expected_feed: set[str] = set()
         self._hosts: dict[str, int] = {}
-        self._holds: dict[str, set[tuple[str, str]]] = {}
+        self.holds: dict[str, set[tuple[str, str]]] = {}
         self._held: dict[tuple[str, int], str] = {}
         self._ids: set[str] = set()
         self._last: dict[str, int] = {}
@@ -184,13 +188,13 @@ class Oracle:
         self._hosts[event["host"]] = len(event["inventory"]["gpus"])
 
     def _see_host_held(self, event: dict[str, Any], _index: int) -> None:
-        self._holds.setdefault(event["host"], set()).add((event["owner"], event["kind"]))
+        self.holds.setdefault(event["host"], set()).add((event["owner"], event["kind"]))
 
     def _see_host_hold_cleared(self, event: dict[str, Any], _index: int) -> None:
-        self._holds[event["host"]].discard((event["owner"], event["kind"]))
+        self.holds[event["host"]].discard((event["owner"], event["kind"]))
 
     def _see_lease_lost(self, event: dict[str, Any], _index: int) -> None:
-        if not any(kind == "lease" for _, kind in self._holds.get(event["host"], ())):
+        if not any(kind == "lease" for _, kind in self.holds.get(event["host"], ())):
             self._wrong(f"the lease of {event['host']} is lost, and nothing keeps new work from it")
         for name in event["attempts"]:
             attempt = self.attempts.get(name)
@@ -226,8 +230,8 @@ class Oracle:
             job.state = "granted"
 
     def _take(self, name: str, host: str, gpus: tuple[int, ...]) -> None:
-        if self._holds.get(host):
-            self._wrong(f"{name} is granted on {host}, which takes no new work: {self._holds[host]}")
+        if self.holds.get(host):
+            self._wrong(f"{name} is granted on {host}, which takes no new work: {self.holds[host]}")
         for gpu in gpus:
             if not 0 <= gpu < self._hosts.get(host, 0):
                 self._wrong(f"{name} is granted GPU {gpu} of {host}, which is not registered")
@@ -245,12 +249,25 @@ class Oracle:
             self._wrong(f"{event['type']} of {event['attempt']} on {event['host']}, where it has no part")
         return attempt
 
+    def _see_part_ready(self, event: dict[str, Any], _index: int) -> None:
+        attempt = self._live(event)
+        if attempt is None:
+            return
+        host = event["host"]
+        if host in attempt.ready or host in attempt.gone or len(attempt.parts) == 1:
+            self._wrong(f"{event['attempt']} is ready on {host} again, after its end, or for nobody")
+        if ("rendezvous" in event) != (host == next(iter(attempt.parts))):
+            self._wrong(f"{event['attempt']} is to meet by the word of {host}, which is not its first, or by none")
+        attempt.ready.add(host)
+
     def _see_attempt_started(self, event: dict[str, Any], _index: int) -> None:
         attempt = self._live(event)
         if attempt is None:
             return
         if event["host"] in attempt.started or event["host"] in attempt.gone or attempt.is_stillborn:
             self._wrong(f"{event['attempt']} starts on {event['host']} again, or after its end")
+        if len(attempt.parts) > 1 and attempt.ready != attempt.parts.keys():
+            self._wrong(f"{event['attempt']} starts on {event['host']}, and only {sorted(attempt.ready)} are ready")
         attempt.started.add(event["host"])
 
     def _see_checkpoint_confirmed(self, event: dict[str, Any], _index: int) -> None:
@@ -298,7 +315,7 @@ class Oracle:
             return
         if attempt.gone.keys() != attempt.parts.keys() and not (attempt.is_stillborn and not attempt.started):
             self._wrong(f"{event['attempt']} is over, and only {sorted(attempt.gone)} of its parts are gone")
-        attempt.over_at = self._position
+        attempt.over_at, attempt.over_ms = self._position, self._now_ms
         attempt.held_gpu_ms = 0 if attempt.is_stillborn else attempt.gpus * (self._now_ms - attempt.granted_ms)
         if event["end"] == "fault":
             attempt.credit_gpu_ms = min(attempt.held_gpu_ms, attempt.gpus * (self._now_ms - attempt.saved_ms))

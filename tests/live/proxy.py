@@ -1,8 +1,9 @@
-"""A proxy between one process and the bus: it swallows acknowledgements, and holds the log back.
+"""A proxy between one process and the bus: it swallows acknowledgements, holds the log back, and cuts the line.
 
 Without its acknowledgement a message is on its stream and its writer never hears of it (log.md L3); while
 the log is held back, the process decides on an old fold. The bus's side of the protocol is read message
-by message, so that whole messages are lost or late and nothing else.
+by message, so that whole messages are lost or late and nothing else. On a line that is cut nothing comes
+through and nobody is told, as on a network that is partitioned; what was sent meanwhile arrives when it heals, late.
 """
 
 import asyncio
@@ -11,13 +12,14 @@ from typing import Self
 
 _MESSAGE = re.compile(rb"^(?:MSG|HMSG) .*?(\d+)\r\n$")
 _RECORD = (b"MSG fl.lab.log.", b"HMSG fl.lab.log.")
+TO_BUS, TO_CLIENT = "to the bus", "to the client"
 _ACK = re.compile(rb'^\{"stream":"([^"]+)"')
 
 
 class Proxy:
     """`url` is where the process connects; of each stream the first `to_lose` acknowledgements are lost."""
 
-    def __init__(self, target: str, to_lose: int) -> None:
+    def __init__(self, target: str, to_lose: int = 0) -> None:
         host, _, port = target.removeprefix("nats://").partition(":")
         self._target = (host, int(port))
         self.to_lose = to_lose
@@ -25,6 +27,8 @@ class Proxy:
         self._held_from: bytes | None = None
         self._server: asyncio.Server | None = None
         self._links: set[asyncio.StreamWriter] = set()
+        self._open = {TO_BUS: asyncio.Event(), TO_CLIENT: asyncio.Event()}
+        self.heal()
 
     @property
     def url(self) -> str:
@@ -40,6 +44,16 @@ class Proxy:
         self._server.close()
         for writer in self._links:
             writer.transport.abort()
+
+    def cut(self, *ways: str) -> None:
+        """From now on nothing gets through in these directions, also on connections made meanwhile."""
+        for way in ways:
+            self._open[way].clear()
+
+    def heal(self) -> None:
+        """Everything gets through again, what was sent meanwhile first."""
+        for gate in self._open.values():
+            gate.set()
 
     def hold_log(self, first: str) -> None:
         """From the next record of this subject on no record reaches the process; all else does."""
@@ -67,6 +81,7 @@ class Proxy:
 
     async def _pass(self, client: asyncio.StreamReader, to_bus: asyncio.StreamWriter) -> None:
         while data := await client.read(65536):
+            await self._open[TO_BUS].wait()
             to_bus.write(data)
             await to_bus.drain()
         to_bus.close()
@@ -76,6 +91,7 @@ class Proxy:
         while line := await bus.readline():
             found = _MESSAGE.match(line)
             body = await bus.readexactly(int(found[1]) + 2) if found else b""
+            await self._open[TO_CLIENT].wait()
             if self._loses(body):
                 continue
             if self._is_held(line, is_behind=bool(held)):

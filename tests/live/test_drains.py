@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.house.tree import ROOT
 from tests.live.cell import GPUS, HOSTS, Up, up_at
 from tests.live.court import eventually
-from tests.live.desk import Job
+from tests.live.desk import Desk, Job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,7 +27,7 @@ async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
 NAMES = tuple(f"host-{number:03d}" for number in range(1, HOSTS + 1))
 
 
-def kept(cell: Up) -> list[int]:
+def kept(cell: Desk) -> list[int]:
     """By how many ms each drain that was carried out was early; every one must be."""
     planned: dict[str, int] = {}
     early: list[int] = []
@@ -105,7 +105,14 @@ async def test_a_bot_services_every_host_of_a_loaded_cell_without_a_person(cell:
     await load(cell, 7)
     bot = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, str(ROOT / "examples" / "service_hosts.py"), "--work", "true {host}"],
+        [
+            sys.executable,
+            str(ROOT / "examples" / "service_hosts.py"),
+            "--work",
+            "true {host}",
+            "--check",
+            "idle=echo {host} is idle",
+        ],
         env=cell.env,
         capture_output=True,
         text=True,
@@ -116,4 +123,7 @@ async def test_a_bot_services_every_host_of_a_loaded_cell_without_a_person(cell:
     assert [line for line in bot.stdout.splitlines() if "returned" in line] == [f"{host}: returned" for host in NAMES]
     await cell.journal.read()
     assert min(kept(cell)) >= 0
+    returned = [event for event in cell.journal.events("host-hold-cleared") if event.get("checks")]
+    said = [(one["host"], check["name"], check["code"], check["output"]) for one in returned for check in one["checks"]]
+    assert said == [(host, "idle", 0, f"{host} is idle") for host in NAMES]
     await cell.cancel_rest()

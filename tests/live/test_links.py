@@ -1,8 +1,6 @@
 """What lies between a process and the bus: acknowledgements are lost, and records come late."""
 
-import json
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from random import Random
@@ -11,11 +9,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from fairlease.runtime.settings import BUS_FILE
 from fairlease.runtime.supervisor import Part, agent_part
 from fairlease_schemas.subjects import SCOPES, SERVICES
 from tests.live import process
-from tests.live.cell import SIMULATE, Cell, cell_at
+from tests.live.cell import SIMULATE, Cell, cell_at, known_bus
 from tests.live.court import eventually
 from tests.live.desk import Job
 from tests.live.proxy import Proxy
@@ -30,7 +27,7 @@ STREAMS = {
     "preemption": ("FL_LAB_LOG", "FL_LAB_ORDERS"),
     "explainer": ("FL_LAB_FEED",),
     "health": ("FL_LAB_LOG", "FL_LAB_TIMERS"),
-    "agent": ("FL_LAB_REPORTS", "FL_LAB_LEASES"),
+    "agent": ("FL_LAB_REPORTS", "FL_LAB_LEASES", "FL_LAB_EVIDENCE"),
 }
 """Who stores where: each loses the first acknowledgement of each of these."""
 
@@ -46,10 +43,7 @@ class Deaf:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def deaf(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deaf]:
     home = tmp_path_factory.mktemp("acks") / "cell"
-    home.mkdir()
-    url = f"nats://127.0.0.1:{_free_port()}"
-    # The bus keeps the port of its last start, so that the proxies can know it before the first.
-    (home / BUS_FILE).write_text(json.dumps({"url": url}))
+    url = known_bus(home)
     async with AsyncExitStack() as stack:
         proxies = {name: await stack.enter_async_context(Proxy(url, 1)) for name in STREAMS}
         cell = await stack.enter_async_context(cell_at(home, parts=_parts(proxies)))
@@ -64,12 +58,6 @@ def _parts(proxies: dict[str, Proxy]) -> list[Part]:
         msgspec.structs.replace(part, env={"FAIRLEASE_REPLICA": "a", "FAIRLEASE_URL": proxies[part.arguments[1]].url})
         for part in (*parts, agent)
     ]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def _is_counted_once(cell: Cell) -> bool:

@@ -44,6 +44,7 @@ class Submit(NamedTuple):
     retries: int = 0
     end: End = End.SUCCEEDED
     is_resumable: bool = True
+    faults_ms: int = 0
 
 
 class Cancel(NamedTuple):
@@ -204,7 +205,9 @@ class Living(Tended):
         job = job_id(who, budget, name)
         if job in self.world.jobs:
             self.jobs.append(job)
-            self.habits[job] = Habit(step.runs_ms, step.starts_ms, step.saves_ms, step.stop_permille, None, step.end)
+            self.habits[job] = Habit(
+                step.runs_ms, step.starts_ms, step.saves_ms, step.stop_permille, None, step.end, step.faults_ms
+            )
 
     def _boot(self, number: int, boot: int) -> None:
         pool = "l40s" if number > self.life.hosts - self.life.far else "h100"
@@ -279,6 +282,7 @@ SUBMITS = submits(
     pools=st.sampled_from(((), (), ("h100",), ("l40s", "h100"))),
     retries=st.sampled_from((0, 1)),
     end=st.sampled_from((End.SUCCEEDED, End.SUCCEEDED, End.FAILED)),
+    faults_ms=st.sampled_from((0, 0, 0, 2 * MINUTE, 40 * MINUTE)),
 )
 DEBUGS = submits(
     leaf=st.integers(0, 3),

@@ -52,7 +52,9 @@ class SlowPicker:
         if entry.partition != 2 and not is_counted:
             of = entry.of
             for name in self._path(of.budget):
-                self.charged[name] += of.hosts * of.gpus_per_host * of.min_runtime_ms
+                self.charged[name] += (
+                    of.hosts * of.gpus_per_host * (of.min_runtime_ms if of.rest_ms is None else of.rest_ms)
+                )
 
     def blocked(self) -> None:
         """Nobody of the first's class is tried again in its partition; nobody is charged."""

@@ -213,20 +213,39 @@ def exempt_until_ms(policy: Policy, job: Any) -> int:  # noqa: ANN401 - a job, a
     return told[0] + policy.brake_span_ms if told[-1] - told[0] <= policy.brake_span_ms else 0
 
 
+def window_ms(job: Any) -> int:  # noqa: ANN401 - a job, as data
+    """Rule 7.7: the next attempt's window, found by going back over the attempts since the last whole one."""
+    ran_ms = 0
+    for attempt in reversed([one for one in job.attempts if not one.is_stillborn]):
+        is_whole = attempt.end != "fault" or attempt.ending == "preempted" or not job.request.is_resumable
+        if is_whole:
+            break
+        ran_ms += attempt.ended_ms - attempt.granted_ms
+    whole_ms: int = job.request.min_runtime_ms
+    return max(0, whole_ms - ran_ms)
+
+
+def pools(job: Any) -> tuple[str, ...]:  # noqa: ANN401 - a job, as data
+    """Rule 8.3: where the job may go: the pool of its last confirmed checkpoint, if that can be read nowhere else."""
+    accepted: tuple[str, ...] = job.request.pools
+    return (job.bound_to,) if job.bound_to and job.request.is_resumable else accepted
+
+
 def promised(world: World, policy: Policy, pool: str, now_ms: int) -> dict[str, int]:
     """Rule 2.5 by leaf."""
     total: dict[str, int] = {}
     for job in world.jobs.values():
         live = job.attempts[-1] if job.attempts and job.attempts[-1].end is None else None
-        window_ms = job.request.min_runtime_ms
+        if job.request.min_runtime_ms == 0:
+            continue
         if live is not None:
-            if live.pool == pool and window_ms and not live.is_stillborn:
-                until_ms = max(live.granted_ms + window_ms, exempt_until_ms(policy, job))
+            if live.pool == pool and not live.is_stillborn:
+                until_ms = max(live.granted_ms + live.window_ms, exempt_until_ms(policy, job))
                 total[job.budget] = total.get(job.budget, 0) + live.gpus * max(0, until_ms - now_ms)
             continue
         kept = world.promises.get(job.id) or world.reservations.get(job.id)
         if kept is not None and kept.pool == pool:
-            total[job.budget] = total.get(job.budget, 0) + job.gpus * window_ms
+            total[job.budget] = total.get(job.budget, 0) + job.gpus * window_ms(job)
     return total
 
 

@@ -134,6 +134,7 @@ def test_eight_gpus_are_an_inventory_and_samples(library: Path) -> None:
         "power_mw": 512_345,
         "temperature_c": 61,
         "processes": [{"pid": 4242, "memory_mib": 900}],
+        "ecc_uncorrected": 3,
     }
     assert [sample["processes"] for sample in samples[1:]] == [[]] * 7
     assert look.end() == []
@@ -172,7 +173,7 @@ def test_functions_that_are_missing_are_told_once_and_left_out(old_library: Path
     assert len(look.found["gpus"]) == 2
     for samples in (look.samples(), look.samples()):
         assert [set(sample) for sample in samples] == [
-            {"gpu", "busy_permille", "memory_busy_permille", "memory_used_mib", "processes"}
+            {"gpu", "busy_permille", "memory_busy_permille", "memory_used_mib", "processes", "ecc_uncorrected"}
         ] * 2
     assert look.end() == [
         *["nvmlDeviceGetMigMode: Function Not Found"] * 2,

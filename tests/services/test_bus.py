@@ -118,7 +118,7 @@ async def test_no_body_stops_the_reading(
     async with open_bus(settings) as bus:
         await read_inbox(bus, subjects, sink)
         headers = {"content-type": "application/json", "correlation_id": "x", "message_id": "\x1b[31m"}
-        await client.request(subjects.command("local", "cancel-job"), body, headers=headers)
+        await client.request(subjects.command("local", "cancel-job"), body, timeout=10, headers=headers)
         await send(client, subjects, b"next")
         await eventually(lambda: len(sink.messages) == 2)
     assert sink.bodies == [body, b"next"]
@@ -195,11 +195,11 @@ async def test_nothing_is_published_where_a_sender_wishes(
         stream, verb = subjects.inbox_stream("local"), subjects.command("local", "cancel-job")
         await bus.inputs(stream, [verb], 0, returning)
         await bus.questions("admission", {"ping": answer})
-        await client.request(verb, b"1", headers={"reply_to": target})
+        await client.request(verb, b"1", timeout=10, headers={"reply_to": target})
         await client.publish(subjects.ask("admission", "ping"), b"", reply=target)
         await client.publish(subjects.ask("admission", "ping"), b"", reply=target, headers={"reply_to": target})
         await eventually(lambda: sink.messages)
-        assert (await client.request(subjects.ask("admission", "ping"), b"")).data == b"forged"
+        assert (await client.request(subjects.ask("admission", "ping"), b"", timeout=10)).data == b"forged"
     assert await LogClient(client, subjects).tail() == 0
 
 
@@ -216,7 +216,7 @@ async def test_every_question_gets_an_answer(client: Connection, subjects: Subje
     async with open_bus(settings) as bus:
         await bus.questions("explainer", {"why": echo, "shares": fail})
         answers = [
-            (await client.request(subjects.ask("explainer", question), b"\xff\x00")).data
+            (await client.request(subjects.ask("explainer", question), b"\xff\x00", timeout=10)).data
             for question in ("why", "shares", "nothing")
         ]
     assert answers[0] == b"\xff\x00"

@@ -98,8 +98,9 @@ def test_a_name_that_cannot_be_a_subject_is_refused(tmp_path: Path, name: str) -
         read_settings("x", {"FAIRLEASE_HOME": str(tmp_path), name: "a*"})
 
 
-def test_a_broken_address_file_is_told(tmp_path: Path) -> None:
-    (tmp_path / "bus.json").write_text("{}", encoding="utf-8")
+@pytest.mark.parametrize("data", [b"{}", b"[]", b"\xff", b"", b'{"url": "a', b"[" * 100_000])
+def test_a_broken_address_file_is_told(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "bus.json").write_bytes(data)
     with pytest.raises(ConfigWrong, match=r"bus\.json"):
         read_settings("x", {"FAIRLEASE_HOME": str(tmp_path)})
 

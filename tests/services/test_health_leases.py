@@ -1,6 +1,7 @@
 """What health says of hosts that fell silent (7.6), on a real bus: nothing that the bus itself did not say."""
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from fairlease.health import leases
 from fairlease.health.app import define
 from fairlease.health.leases import MOST_READ, Leases
 from fairlease.runtime.bus_server import BusServer
@@ -164,6 +166,24 @@ async def test_a_registered_host_that_never_renewed_counts_from_its_registration
     (answer,) = held.answers
     assert isinstance(answer.said, LeasesRead)
     assert answer.said.renewed[HOST] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "length_ms"),
+    [
+        (b'{"lease_ms": 60000}', 60_000),
+        (b"{}", 0),
+        (b'{"lease_ms": 0}', 0),
+        (b'{"lease_ms": 1e999}', 0),
+        (b'{"lease_ms": ' + b"9" * 5_000 + b"}", 0),
+        (b'{"lease_ms": true}', 0),
+        (b"[" * 100_000, 0),
+        (b'{"lease_ms": 60000, "x": ' + b"[" * 5_000, 0),
+        (b"\xff", 0),
+    ],
+)
+def test_a_renewal_that_names_no_lease_names_none(body: bytes, length_ms: int) -> None:
+    assert leases._lease_of(base64.b64encode(body).decode()) == length_ms
 
 
 async def test_a_host_known_to_be_silent_arms_no_timers(bus_of: Bus, settings: Settings) -> None:

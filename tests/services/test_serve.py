@@ -490,7 +490,9 @@ async def test_a_snapshot_of_another_log_is_damage_not_a_start(
 
 
 async def _health(client: Connection, subjects: Subjects, service: str = "admission") -> Health:
-    return msgspec.json.decode((await client.request(subjects.ask(service, "health"), b"")).data, type=Health)
+    return msgspec.json.decode(
+        (await client.request(subjects.ask(service, "health"), b"", timeout=10)).data, type=Health
+    )
 
 
 async def test_a_service_tells_about_itself(client: Connection, subjects: Subjects, settings: Settings) -> None:

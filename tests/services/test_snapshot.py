@@ -50,6 +50,15 @@ def test_a_snapshot_cut_short_is_none(tmp_path: Path, kept: int) -> None:
     assert store.load() is None
 
 
+@pytest.mark.parametrize("header", [b"5", b'"x"', b"[]", b"null", b"[" * 100_000, b"\xff", b'{"sha256": 1e999}'])
+def test_what_is_no_header_is_thrown_away(tmp_path: Path, header: bytes) -> None:
+    store = SnapshotStore(tmp_path, "v1")
+    store.store(_snapshot(5))
+    (tmp_path / "00000000000000000010.fold").write_bytes(header + b"\nstate")
+    assert store.load() == _snapshot(5)
+    assert len(_paths(tmp_path)) == 1
+
+
 def test_half_of_a_write_is_never_seen(tmp_path: Path) -> None:
     store = SnapshotStore(tmp_path, "v1")
     store.store(_snapshot(5))

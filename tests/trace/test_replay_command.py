@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fairlease.cli.main import main
-from fairlease.replay import command
-from fairlease.runtime import bus_server, streams
+from fairlease.runtime import bus_server, export, streams
 from fairlease.runtime.connection import connect
+from fairlease.runtime.errors import BusAway
 from fairlease.runtime.follower import Follower
 from fairlease.runtime.log import LogClient
 from fairlease.runtime.settings import Settings
@@ -155,12 +155,12 @@ async def test_a_bus_that_hands_out_nothing_is_not_waited_for(
     async def ignore(_batch: object) -> None:
         pass
 
-    monkeypatch.setattr(command, "SILENCE_S", 0.05)
+    monkeypatch.setattr(export, "SILENCE_S", 0.05)
     client = await connect(bus.url, "test", exit_on_close=False)
     follower = Follower(client, Settings(state_dir=Path()).subjects, ignore)
     never = [asyncio.create_task(asyncio.Event().wait()) for _ in range(2)]
-    with pytest.raises(command.CannotTell, match="hands out nothing after record 0"):
-        await command._patiently(follower, *never)
+    with pytest.raises(BusAway, match="hands out nothing after record 0"):
+        await export.patiently(follower, *never)
     for task in never:
         task.cancel()
     await client.close()

@@ -13,8 +13,10 @@ from typing import Final, Literal
 import msgspec
 
 from fairlease.agent.devices import Devices
+from fairlease.agent.identity import User
 from fairlease.runtime.errors import BusAway
 from fairlease_schemas.ids import GpuUuid
+from fairlease_schemas.job import Rendezvous
 from fairlease_schemas.orders import RunOrder
 
 Last = Callable[[str], Awaitable[bytes | None]]
@@ -42,8 +44,16 @@ class Like(msgspec.Struct, frozen=True):
     count: int
 
 
+class Code(msgspec.Struct, frozen=True):
+    """The code that runs: a bundle by its digest, or a commit of a repository (1.13)."""
+
+    bundle: str = ""
+    repo: str = ""
+    commit: str = ""
+
+
 class Command(msgspec.Struct, frozen=True):
-    """What to execute. `env` is the contract's own, with how many jobs are like it when it is one of an array.
+    """What to execute. `env` is the contract's own, with what the job learns of its array and its code.
 
     `state` is what a resumed run must match (1.9).
     """
@@ -54,6 +64,8 @@ class Command(msgspec.Struct, frozen=True):
     resumable: bool = True
     state: dict[str, str | int] | None = None
     array: Like | None = None
+    source: Code | None = None
+    terminal: bool = False
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -65,7 +77,6 @@ class _Beyond(msgspec.Struct, frozen=True):
 
     image: str = ""
     secrets: dict[str, str] = {}
-    source: dict[str, str] = {}
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -74,19 +85,27 @@ class _Asked(msgspec.Struct, frozen=True):
 
 async def fetch(last: Last, digest: str, patience_s: float = PATIENCE_S) -> Command:
     """The command under this digest. Waits as long as the bus is away; ContractRefused for what cannot become right."""
+    data = await patiently(lambda: last(digest), patience_s)
+    if data is None:
+        raise ContractRefused(f"no contract body is kept under digest {digest[:64]}")
+    return read(data, digest)
+
+
+async def patiently(ask: Callable[[], Awaitable[bytes | None]], patience_s: float = PATIENCE_S) -> bytes | None:
+    """What the bus keeps; None when it said for so many seconds that there is nothing. Waits while it is away."""
     loop = asyncio.get_running_loop()
     missing_until_s: float | None = None
     while True:
         try:
-            data = await last(digest)
+            data = await ask()
         except BusAway:
             data = None
         else:
             if data is not None:
-                return read(data, digest)
+                return data
             missing_until_s = missing_until_s or loop.time() + patience_s
             if loop.time() >= missing_until_s:
-                raise ContractRefused(f"no contract body is kept under digest {digest[:64]}")
+                return None
         await asyncio.sleep(_PAUSE_S)
 
 
@@ -97,34 +116,56 @@ def read(data: bytes, digest: str) -> Command:
         raise ContractRefused(f"the contract body has digest {found}, the grant names {digest[:64]}")
     try:
         asked = msgspec.json.decode(data, type=_Asked).spec
-        missing = [name for name in ("image", "secrets", "source") if getattr(asked, name)]
+        missing = [name for name in ("image", "secrets") if getattr(asked, name)]
         if missing:
             raise ContractRefused(f"the contract asks for {' and '.join(missing)}, which this agent cannot give")
         command = msgspec.json.decode(data, type=_Body).spec
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ContractRefused(f"the contract body cannot be read: {error}") from error
     if not command.command:
         raise ContractRefused("the contract has no command")
-    if command.array is None:
-        return command
-    return msgspec.structs.replace(command, env={**command.env, ARRAY_COUNT: str(command.array.count)})
+    told = dict(command.env)
+    if command.array is not None:
+        told[ARRAY_COUNT] = str(command.array.count)
+    if command.source is not None:
+        told[SOURCE] = command.source.bundle or command.source.commit
+    if command.terminal:
+        told.setdefault("TERM", _TERM)
+    return msgspec.structs.replace(command, env=told)
 
 
+SOURCE: Final = "FAIRLEASE_SOURCE"
+_TERM: Final = "xterm-256color"
+"""What a terminal is taken for when the contract does not say."""
 ARRAY_INDEX: Final = "FAIRLEASE_ARRAY_INDEX"
 ARRAY_COUNT: Final = "FAIRLEASE_ARRAY_COUNT"
 INHERITED: Final = ("PATH", "HOME", "LANG", "TMPDIR")
 """All that a job has of the agent's environment; the rest may hold addresses and credentials."""
 
 
-def environment(order: RunOrder, contract: dict[str, str], devices: Devices, agent: dict[str, str]) -> dict[str, str]:
+def environment(
+    order: RunOrder,
+    contract: dict[str, str],
+    devices: Devices,
+    agent: dict[str, str],
+    at: Rendezvous | None = None,
+    user: User | None = None,
+) -> dict[str, str]:
     """What a job finds in its environment: the agent's four, over them the contract's, over them the grant's.
 
-    The grant's cannot be replaced by a contract: a job that could name other GPUs would use them.
+    The grant's cannot be replaced by a contract: a job that could name other GPUs would use them. What launchers
+    look for under names of their own (MASTER_ADDR …) can be, because a job may know better how its ranks meet `at`.
+    A run that is a user's has his home, and not the agent's directory for what is temporary.
     """
     gpus: Iterable[GpuUuid] = order.gpus
     place = {ARRAY_INDEX: str(order.array_index)} if order.array_index >= 0 else {}
+    meeting = {"MASTER_ADDR": at.address, "MASTER_PORT": str(at.port)} if at is not None else {}
     return {
-        **{name: agent[name] for name in INHERITED if name in agent},
+        **{name: agent[name] for name in INHERITED if name in agent and (user is None or name != "TMPDIR")},
+        **({"HOME": user.home, "USER": user.name, "LOGNAME": user.name} if user is not None else {}),
+        "NNODES": str(len(order.hosts)),
+        "NODE_RANK": str(order.rank),
+        **meeting,
         **contract,
         **devices.environment(gpus),
         "FAIRLEASE_JOB": order.job,
@@ -136,5 +177,6 @@ def environment(order: RunOrder, contract: dict[str, str], devices: Devices, age
         "FAIRLEASE_RANK": str(order.rank),
         "FAIRLEASE_WORLD_SIZE": str(len(order.hosts)),
         "FAIRLEASE_HOSTS": ",".join(order.hosts),
+        **({"FAIRLEASE_RENDEZVOUS": str(at)} if at is not None else {}),
         **place,
     }

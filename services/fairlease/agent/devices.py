@@ -48,12 +48,18 @@ class NoGpus(Exception):
 
 
 class Site(msgspec.Struct, frozen=True):
-    """What is told of a host because nobody can measure it; what is empty is chosen by the devices."""
+    """What is told of a host because nobody can measure it; what is empty is chosen by the devices.
+
+    `address` is where other hosts reach it; empty for the one on the way to the bus. `users` is the file that says
+    whose runs are whose there (1.16), empty for none.
+    """
 
     host: HostId = ""
     pool: str = ""
     block: str = ""
     labels: dict[str, str] = {}
+    address: str = ""
+    users: str = ""
 
 
 class Machine(msgspec.Struct, frozen=True):

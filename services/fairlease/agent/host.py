@@ -13,33 +13,37 @@ import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from fairlease.agent import layout, process, resume, stores
-from fairlease.agent.contracts import Command, ContractRefused, environment
+from fairlease.agent import failure, layout, process, resume, stores
+from fairlease.agent.contracts import Code, Command, ContractRefused, environment
 from fairlease.agent.devices import Devices
+from fairlease.agent.identity import IdentityRefused, User, Users, let_in
 from fairlease.agent.lease import Lease
 from fairlease.agent.outbox import Outbox
-from fairlease.agent.record import Facts, Gone
+from fairlease.agent.record import Facts, Gone, clear
+from fairlease.agent.rendezvous import LOOPBACK, Ports
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
 from fairlease.agent.saved import Checkpoints
+from fairlease.agent.source import SourceRefused, Sources
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.ids import AttemptId, HostId
-from fairlease_schemas.job import End, Mismatch
+from fairlease_schemas.job import End, Mismatch, Rendezvous
 from fairlease_schemas.orders import HostOrder, RunOrder
-from fairlease_schemas.reports import HostUp, RunGone, RunStarted
+from fairlease_schemas.reports import HostUp, RunGone, RunReady, RunStarted
 
 log = logging.getLogger("fairlease.agent")
 
 Fetch = Callable[[str], Awaitable[Command]]
-Refused = ContractRefused | stores.StoreRefused | resume.ResumeRefused
+Refused = ContractRefused | stores.StoreRefused | resume.ResumeRefused | IdentityRefused | SourceRefused
 
 KEPT_RUNS: Final = 500
 """Ended runs whose logs can still be read, per host."""
 UNNAMED_MARGIN_MS: Final = 20_000
 """What is no longer ordered has no grace, for its GPUs may be another's: TERM now, and KILL after half of this."""
+OF_BEFORE: Final = "the machine was started anew since it was granted"
 _RETRY_S: Final = 2.0
 _ATTEMPT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,126}")
 _SEEN: Final = "order.json"
@@ -53,6 +57,15 @@ class _Seen(msgspec.Struct, frozen=True):
     position: int
 
 
+class Ready(NamedTuple):
+    """All that a run needs to start: what it executes, what it is told of its checkpoints, its code, its user."""
+
+    command: Command
+    place: dict[str, str]
+    code: Path | None
+    user: User | None
+
+
 class Host:
     """The desired and the real state of one host. `home` is `<state>/agent/<host>`."""
 
@@ -62,26 +75,41 @@ class Host:
         home: Path,
         fetch: Fetch,
         outbox: Outbox,
+        sources: Sources,
         *,
         log_bytes: int = LOG_BYTES,
         kept: int = KEPT_RUNS,
+        address: Callable[[], str] = lambda: LOOPBACK,
+        users: Users | None = None,
     ) -> None:
+        """`address` says where other hosts reach this one; it may take its time, and is asked in another thread.
+
+        With `users` every run is the user's to whom they map its account, else it is ours.
+        """
         self.id: HostId = devices.host
         self.outbox = outbox
         self._devices = devices
         self._home = home
         self._stores = home.parent.parent / "stores"
         self._fetch = fetch
+        self._sources = sources
         self._kept = kept
         self._runs = Runs(home, self._changed, log_bytes)
+        self._ports = Ports(home)
+        self._ask_address = address
+        self._map = users
+        self._address = LOOPBACK
         self._checkpoints = Checkpoints(outbox, self._runs.live)
+        self._witness = failure.Witness(devices, home)
+        self._gathering: set[asyncio.Task[None]] = set()
         self._boot = process.boot_id()
         self.lease = Lease(home, self._boot)
+        self.announced = asyncio.Event()
+        """Set once the bus knows which boot this is."""
         self._order: HostOrder | None = None
         self._order_term = 0
         self._seen = (0, 0)
-        self._commands: dict[AttemptId, Command | Refused] = {}
-        self._places: dict[AttemptId, dict[str, str]] = {}
+        self._learned: dict[AttemptId, Ready | Refused] = {}
         self._fetching: dict[AttemptId, asyncio.Task[None]] = {}
         self._said: set[tuple[AttemptId, str]] = set()
         self._again: asyncio.TimerHandle | None = None
@@ -92,9 +120,12 @@ class Host:
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._seen = self._remembered()
         self.lease.open()
-        up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
-        self.outbox.put("host-up", canonical(up), lambda: None)
+        self._ports.open()
+        self._sources.open()
+        self._say_up()
         self._runs.open()
+        if self._map is not None:
+            let_in(self._home.parent, self._home, self._home / "runs")
         self._is_open = True
         for run, kind in self._unheard():
             self._say(run, kind)
@@ -105,9 +136,11 @@ class Host:
         self._is_open = False
         if self._again is not None:
             self._again.cancel()
-        for task in self._fetching.values():
+        for task in (*self._fetching.values(), *self._gathering):
             task.cancel()
+        self._witness.close()
         self._checkpoints.close()
+        self._ports.close()
         self._runs.close()
 
     def obey(self, order: HostOrder) -> None:
@@ -116,11 +149,13 @@ class Host:
         if order.host != self.id or stands < self._seen:
             log.info("%s: an order of %s at %s is not for us or not the newest", self.id, order.host, stands)
             return
+        self._order, self._order_term = order, self.lease.term
         if stands > self._seen:
             self._seen = stands
             self._remember(is_durable=False)
+            if not self._is_for_this_boot():
+                self._say_up()  # another life's word came after ours, or ours is still on its way
         self.lease.set_length(order.lease_ms)
-        self._order, self._order_term = order, self.lease.term
         self._agree()
 
     @property
@@ -145,7 +180,7 @@ class Host:
         """The newest order an earlier agent took; (0, 0) for none, and for a file that a power cut left empty."""
         try:
             seen = msgspec.json.decode((self._home / _SEEN).read_bytes(), type=_Seen)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return (0, 0)
         return seen.epoch, seen.position
 
@@ -168,9 +203,10 @@ class Host:
                 self._stop(known, wanted.stop, wanted.grace_ms, wanted.margin_ms)
         for attempt in self._fetching.keys() - named:
             self._fetching.pop(attempt).cancel()
-        for attempt in self._commands.keys() - named:
-            del self._commands[attempt]
-            self._places.pop(attempt, None)
+        for attempt in self._learned.keys() - named:
+            self._unlearn(attempt)
+            self._said.discard((attempt, "run-ready"))
+        self._ports.forget_but({attempt for attempt in named if self._runs.get(attempt) is None})
         self._prune(named)
 
     def _begin(self, wanted: RunOrder, held: set[str]) -> bool:
@@ -181,34 +217,70 @@ class Host:
         if _ATTEMPT.fullmatch(wanted.attempt) is None:
             log.error("%s: an order names attempt %r, which cannot be a directory", self.id, wanted.attempt[:80])
             return False
+        if wanted.is_of_before or not self._is_for_this_boot():
+            return self._refuse(wanted, End.FAULT, OF_BEFORE)
         if wanted.stop:
             return self._refuse(wanted, End.CANCELLED, "never started")
         unknown = [gpu for gpu in wanted.gpus if gpu not in self._devices.inventory().gpus]
         if unknown:
             return self._refuse(wanted, End.START_FAILED, f"GPU {unknown[0]} is not on this host")
-        command = self._commands.get(wanted.attempt)
-        if isinstance(command, Refused):
-            mismatches = command.mismatches if isinstance(command, resume.ResumeRefused) else ()
-            return self._refuse(wanted, End.START_FAILED, str(command), mismatches)
-        if command is None:
+        learned = self._learned.get(wanted.attempt)
+        if isinstance(learned, Refused):
+            mismatches = learned.mismatches if isinstance(learned, resume.ResumeRefused) else ()
+            return self._refuse(wanted, End.START_FAILED, str(learned), mismatches)
+        if learned is None:
             if wanted.attempt not in self._fetching:
                 task = asyncio.get_running_loop().create_task(self._learn(wanted))
                 self._fetching[wanted.attempt] = task
         elif held.isdisjoint(wanted.gpus) and self._may_start():
-            self._start(wanted, command)
+            if wanted.is_go:
+                self._start(wanted, learned)
+            else:
+                self._wait_for_others(wanted)
         return True
+
+    def _is_for_this_boot(self) -> bool:
+        """Whether the order was made for this life of the host: what others began is gone, and begins nowhere here."""
+        return self._order is not None and self._order.incarnation in ("", self._boot)
 
     def _may_start(self) -> bool:
         """Whether the host has its lease, and the order came in its present term: one from before may be over."""
         return self.lease.is_valid and self._order_term == self.lease.term
 
-    def _start(self, wanted: RunOrder, command: Command) -> None:
-        env = environment(wanted, command.env, self._devices, dict(os.environ))
-        env |= self._places.get(wanted.attempt, {})
+    def _wait_for_others(self, wanted: RunOrder) -> None:
+        """Says, once, that this part of a gang could begin; its first host says where they meet (1.15)."""
+        if (wanted.attempt, "run-ready") in self._said:
+            return
+        at = None
+        if wanted.rank == 0:
+            try:
+                at = Rendezvous(address=self._address, port=self._ports.keep(wanted.attempt, is_noted=True))
+            except OSError as error:
+                self._try_again(wanted.attempt, error)
+                return
+        self._said.add((wanted.attempt, "run-ready"))
+        ready = RunReady(attempt=wanted.attempt, token=wanted.token, rendezvous=at)
+        self.outbox.put("run-ready", canonical(ready), lambda: None)
+
+    def _start(self, wanted: RunOrder, ready: Ready) -> None:
+        name, command, at = wanted.attempt, ready.command, wanted.rendezvous
+        facts = msgspec.structs.replace(self._facts(wanted), has_terminal=command.terminal)
         try:
-            self._runs.start(self._facts(wanted), command.command, env, signal_name=command.checkpoint.signal)
+            if len(wanted.hosts) == 1:
+                at = Rendezvous(address=LOOPBACK, port=self._ports.keep(name, is_noted=False))
+            env = environment(wanted, command.env, self._devices, dict(os.environ), at, ready.user) | ready.place
+            self._runs.start(
+                facts,
+                command.command,
+                env,
+                signal_name=command.checkpoint.signal,
+                code=ready.code,
+                at_gate=lambda: self._ports.let_go(name),
+                user=ready.user,
+            )
         except OSError as error:
-            self._try_again(wanted.attempt, error)
+            self._unlearn(name)
+            self._try_again(name, error)
 
     def _refuse(self, wanted: RunOrder, end: End, detail: str, mismatches: tuple[Mismatch, ...] = ()) -> bool:
         """Writes down that it is over before it began; False, because it needs no GPUs."""
@@ -242,39 +314,77 @@ class Host:
             boot=self._boot,
             grace_ms=wanted.run_grace_ms,
             margin_ms=wanted.margin_ms,
+            account=wanted.account,
         )
 
     async def _learn(self, wanted: RunOrder) -> None:
-        """Fetches what a run executes and finds its place for checkpoints, or why it cannot start."""
+        """Learns what a run executes, whose it is, its place for checkpoints and its code; or why it cannot start."""
         try:
             command = await self._fetch(wanted.digest)
-            self._places[wanted.attempt] = await self._placed(wanted, command)
-            self._commands[wanted.attempt] = command
-        except (ContractRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
-            self._commands[wanted.attempt] = refused
+            user = await self._user_of(wanted)
+            place = await self._placed(wanted, command, user)
+            code = await self._brought(wanted, command.source) if command.source is not None else None
+            if wanted.rank == 0 and not wanted.is_go:
+                self._address = await stores.aside(self._ask_address)
+            self._learned[wanted.attempt] = Ready(command, place, code, user)
+        except (ContractRefused, IdentityRefused, SourceRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
+            self._learned[wanted.attempt] = refused
         self._fetching.pop(wanted.attempt, None)
         self._agree()
 
-    async def _placed(self, wanted: RunOrder, command: Command) -> dict[str, str]:
+    def _unlearn(self, attempt: AttemptId) -> None:
+        """Forgets what was fetched for an attempt that does not start now."""
+        learned = self._learned.pop(attempt)
+        if isinstance(learned, Ready) and learned.code is not None and learned.code.exists():
+            clear(learned.code)
+
+    async def _brought(self, wanted: RunOrder, code: Code) -> Path:
+        """The directory with a run's code; tries again while the disk refuses."""
+        while True:
+            try:
+                return await self._sources.stage(wanted.attempt, wanted.account, code)
+            except OSError as error:
+                log.warning("%s: the disk refuses its code, trying again: %s", wanted.attempt, error)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _user_of(self, wanted: RunOrder) -> User | None:
+        """Whose processes these are, by the map; None where there is none, and they are the agent's own user's."""
+        users = self._map
+        return await stores.aside(lambda: users.user_of(wanted.account)) if users is not None else None
+
+    async def _placed(self, wanted: RunOrder, command: Command, user: User | None) -> dict[str, str]:
         """What a run is told of its checkpoints' place; tries again while the store does not answer."""
         while True:
             try:
-                return await stores.aside(lambda: self._looked_up(wanted, command))
+                return await stores.aside(lambda: self._looked_up(wanted, command, user))
             except OSError as error:
                 log.warning("%s: its store refuses, trying again: %s", wanted.attempt, error)
             await asyncio.sleep(_RETRY_S)
 
-    def _looked_up(self, wanted: RunOrder, command: Command) -> dict[str, str]:
+    def _looked_up(self, wanted: RunOrder, command: Command, user: User | None) -> dict[str, str]:
         inventory = self._devices.inventory()
-        told = stores.environment(command.checkpoint.uri, wanted.job, self._stores, can_make=inventory.is_simulated)
-        place, number = told.get("FAIRLEASE_CHECKPOINT_DIR"), wanted.attempt.rpartition("-a")[2]
-        manifest = resume.newest(Path(place)) if place and command.resumable and number.isdigit() else None
+        digits = wanted.attempt.rpartition("-a")[2]
+        number = int(digits) if digits.isdigit() else 0
+        told = stores.environment(
+            command.checkpoint.uri,
+            wanted.job,
+            self._stores,
+            can_make=inventory.is_simulated,
+            owner=user,
+            clean_for=number if wanted.is_clean else 0,
+        )
+        place = told.get("FAIRLEASE_CHECKPOINT_DIR")
+        manifest = resume.newest(Path(place)) if place and command.resumable and number else None
         if manifest is not None:
             state, hosts = command.state or {}, len(wanted.hosts)
-            resume.check(manifest, state, attempt=int(number), hosts=hosts, gpu_model=inventory.model)
+            resume.check(manifest, state, attempt=number, hosts=hosts, gpu_model=inventory.model)
         return told
 
     # what it says --------------------------------------------------------------------------------
+    def _say_up(self) -> None:
+        up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
+        self.outbox.put("host-up", canonical(up), self.announced.set)
+
     def _changed(self, run: Run) -> None:
         if not self._is_open:
             return
@@ -303,21 +413,38 @@ class Host:
         if (run.attempt, kind) in self._said or run.directory.is_acked(kind):
             return
         self._said.add((run.attempt, kind))
-        if kind == "run-gone":
-            self._checkpoints.look(run, is_last=True)
-        body: RunStarted | RunGone = RunStarted(attempt=run.attempt, token=run.facts.token)
-        if kind == "run-gone":
-            gone = run.gone
-            assert gone is not None
-            body = RunGone(
-                attempt=run.attempt,
-                token=run.facts.token,
-                end=gone.end,
-                exit_code=gone.exit_code,
-                detail=gone.detail,
-                mismatches=gone.mismatches,
-            )
-        self.outbox.put(kind, canonical(body), lambda: self._heard(run, kind))
+        if kind == "run-started":
+            body = canonical(RunStarted(attempt=run.attempt, token=run.facts.token))
+            self.outbox.put(kind, body, lambda: self._heard(run, kind))
+            return
+        self._checkpoints.look(run, is_last=True)
+        gone = run.gone
+        assert gone is not None
+        if not failure.is_failure(gone):
+            self._say_gone(run, gone, "")
+            return
+        task = asyncio.get_running_loop().create_task(self._bear_witness(run, gone))
+        self._gathering.add(task)
+        task.add_done_callback(self._gathering.discard)
+
+    async def _bear_witness(self, run: Run, gone: Gone) -> None:
+        """Says that a run ended badly, behind the evidence of it: who reads of the end shall find that there."""
+        digest, body = await self._witness.evidence(run, gone)
+        if body:
+            self.outbox.put(failure.KIND, body, lambda: None, tries=failure.TRIES)
+        self._say_gone(run, gone, digest)
+
+    def _say_gone(self, run: Run, gone: Gone, evidence: str) -> None:
+        body = RunGone(
+            attempt=run.attempt,
+            token=run.facts.token,
+            end=gone.end,
+            exit_code=gone.exit_code,
+            detail=gone.detail,
+            mismatches=gone.mismatches,
+            evidence=evidence,
+        )
+        self.outbox.put("run-gone", canonical(body), lambda: self._heard(run, "run-gone"))
 
     def _heard(self, run: Run, kind: str) -> None:
         try:
@@ -340,4 +467,4 @@ class Host:
         for run in sorted(spare, key=lambda run: (run.directory.written_ns(layout.GONE), run.attempt))[:excess]:
             self._runs.forget(run)
             self._checkpoints.forget(run.attempt)
-            self._said -= {(run.attempt, "run-started"), (run.attempt, "run-gone")}
+            self._said -= {(run.attempt, kind) for kind in ("run-ready", "run-started", "run-gone")}

@@ -41,7 +41,29 @@ import time
 from fairlease.agent import cgroup, kin, layout
 from fairlease.agent.output import Log
 
+TYPE_CHECKING = False  # that of typing takes longer to load than all the rest
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from fairlease.agent.terminal import Terminal
+
+    class Order(TypedDict):
+        """What comes in on standard input. `signal` is the declared one's name without SIG, or none.
+
+        `user` is whose processes the job's become, by name, user and group; None for our own.
+        """
+
+        command: list[str]
+        env: dict[str, str]
+        log_bytes: int
+        signal: str
+        cgroup: str
+        user: tuple[str, int, int] | None
+        terminal: bool
+
+
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _CHUNK_BYTES = 64 * 1024
 _KILL_AGAIN_MS = 50
 _FULL_DISK_S = 1.0
@@ -67,7 +89,7 @@ def keep(run_directory: str) -> None:
     os.dup2(null, 0)  # the order lived in memory alone, and now no longer
     group = cgroup.make(order["cgroup"], os.path.basename(os.getcwd()))
     fence = Fence()
-    keeper = Keeper(order["command"], order["env"], order["log_bytes"], order["signal"], group=group, fence=fence)
+    keeper = Keeper(order, group=group, fence=fence)
     layout.tell(layout.CLAIM, layout.identity(os.getpid()))
     if layout.read_stop() is not None:
         end: dict[str, object] = {"end": "cancelled", "exit_code": None, "detail": "never started"}
@@ -130,6 +152,29 @@ def become_subreaper() -> None:
         return
 
 
+def become(name: str, uid: int, gid: int) -> None:
+    """This process is that user's from now on, with his groups, and for good; NotAllowed when it cannot be so.
+
+    No program gives it more than it has (no_new_privs): not one that runs as its owner, nor as root.
+    """
+    try:
+        import ctypes  # noqa: PLC0415 - what stays who it is need not load it; afterwards it may not be readable
+
+        unused = ctypes.c_ulong(0)
+        os.initgroups(name, gid)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+        refused = ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), unused, unused, unused)
+    except (OSError, ImportError, AttributeError) as error:
+        raise NotAllowed(f"cannot become user {name}: {error}") from error
+    if refused or os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
+        raise NotAllowed(f"cannot become user {name}, and nobody else may run it")
+
+
+class NotAllowed(Exception):
+    """The command cannot run as the user it belongs to, and so not at all."""
+
+
 class Fence:
     """The end of the lease of this run's host, and how the run is to be stopped at it: by run.json."""
 
@@ -157,13 +202,15 @@ class Fence:
 class Keeper:
     """One job from its claim to its end. To be made before the claim: it takes the signals."""
 
-    def __init__(
-        self, command: list[str], env: dict[str, str], log_bytes: int, signal_name: str, *, group: str, fence: Fence
-    ) -> None:
-        self._command = command
-        self._env = env
-        self._log = Log(log_bytes)
-        self._signal = 0 if signal_name == "none" else signal.Signals[f"SIG{signal_name}"]
+    def __init__(self, order: "Order", *, group: str, fence: Fence) -> None:
+        self._command = order["command"]
+        self._user = order["user"]
+        self._env = order["env"]
+        self._log = Log(order["log_bytes"])
+        self._signal = 0 if order["signal"] == "none" else signal.Signals[f"SIG{order['signal']}"]
+        self._has_terminal = order["terminal"]
+        self._terminal: Terminal | None = None
+        self._poller = select.poll()
         self._group = group
         self._fence = fence
         self._wakeups, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -185,22 +232,28 @@ class Keeper:
         if problem:
             return {"end": "start-failed", "exit_code": None, "detail": problem}
         note(layout.STARTED, {})
-        poller = select.poll()
-        poller.register(self._output, select.POLLIN)
-        poller.register(self._wakeups, select.POLLIN)
+        if self._terminal is None:
+            self._poller.register(self._output, select.POLLIN)
+        self._poller.register(self._wakeups, select.POLLIN)
         self._obey()
         self._heed_lease()
         while not self._is_over():
-            for fd, _ in poller.poll(self._patience_ms()):
+            for fd, events in self._poller.poll(self._patience_ms()):
                 if fd == self._wakeups:
                     os.read(self._wakeups, 4096)
                     self._obey()
+                elif self._terminal is not None:
+                    self._terminal.turn(fd, events)
                 elif not self._pump():
-                    poller.unregister(self._output)
+                    self._poller.unregister(self._output)
             self._heed_lease()
-        os.set_blocking(self._output, False)
-        while self._pump():
-            pass
+        if self._terminal is not None:
+            self._poller.unregister(self._wakeups)
+            self._terminal.close()
+        else:
+            os.set_blocking(self._output, False)
+            while self._pump():
+                pass
         self._bury()
         assert self._exit_code is not None
         end, detail = layout.end_of(self._exit_code, self._stop_reason)
@@ -215,7 +268,10 @@ class Keeper:
         """
         gate, opener = os.pipe2(os.O_CLOEXEC)
         failure, teller = os.pipe2(os.O_CLOEXEC)
-        self._output, printer = os.pipe2(os.O_CLOEXEC)
+        try:
+            printer = self._open_output()
+        except OSError as error:
+            return f"no terminal for it: {error.strerror}"
         try:
             pid = os.fork()
         except OSError as error:
@@ -223,7 +279,7 @@ class Keeper:
         if pid == 0:
             os.close(opener)
             self._become(gate, teller, printer)
-        for fd in (gate, teller, printer):
+        for fd in (gate, teller, *([printer] if self._terminal is None else ())):
             os.close(fd)
         self._leader = pid
         layout.tell(layout.LEADER, {**layout.identity(pid), "cgroup": self._group})
@@ -237,6 +293,16 @@ class Keeper:
             os.waitpid(pid, 0)
         return problem.decode(errors="replace")
 
+    def _open_output(self) -> int:
+        """Where the job prints: the end of a pipe, or a terminal's side of it."""
+        if not self._has_terminal:
+            self._output, printer = os.pipe2(os.O_CLOEXEC)
+            return printer
+        from fairlease.agent.terminal import Terminal  # noqa: PLC0415 - few jobs have one, and each waits for its load
+
+        self._terminal = Terminal(self._poller, self._log)
+        return self._terminal.slave
+
     def _become(self, gate: int, teller: int, printer: int) -> None:
         """In the child: the command itself, in its own session, with no signal masked, ignored or handled."""
         try:
@@ -248,13 +314,22 @@ class Keeper:
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            for standard in (1, 2):
-                os.dup2(printer, standard)
+            if self._terminal is not None:
+                self._terminal.adopt()
+            else:
+                for standard in (1, 2):
+                    os.dup2(printer, standard)
             os.umask(0o022)
             os.chdir(layout.WORK)
+            if self._user is not None:
+                os.fchown(printer, self._user[1], self._user[2])  # some reopen /dev/stdout, by their own rights
+                os.get_exec_path(self._env)  # loads what the search below needs, which the user may not read
+                become(*self._user)
             os.execvpe(self._command[0], self._command, self._env)  # noqa: S606 - the contract's command, by intent
         except OSError as error:
             os.write(teller, f"cannot run {self._command[0]!r}: {error.strerror}".encode(errors="replace")[:2048])
+        except NotAllowed as error:
+            os.write(teller, str(error).encode(errors="replace")[:2048])
         except BaseException as error:  # noqa: BLE001 - the child must not return into the keeper's own code
             os.write(teller, f"cannot run: {error}".encode(errors="replace")[:2048])
         os._exit(127)
@@ -309,6 +384,9 @@ class Keeper:
             self._kill_at_ms = min(self._kill_at_ms, kill_at_ms)
             return
         self._stop_reason, self._term_at_ms, self._kill_at_ms = reason, term_at_ms, kill_at_ms
+        if self._terminal is not None:
+            in_s = max(term_at_ms - layout.boot_ms(), 0) / 1000
+            self._terminal.say(f"the job is asked to stop: {reason}; TERM in {in_s:.0f} s")
         if self._signal and term_at_ms > layout.boot_ms():  # without a grace the TERM is the notice
             kin.warn(self._kin(), self._signal)
 
@@ -329,6 +407,8 @@ class Keeper:
         if self._term_at_ms is not None and now_ms >= self._term_at_ms:
             self._term_at_ms = None
             kin.terminate(self._kin())
+            if self._terminal is not None:
+                kin.hang_up(self._kin())
         if self._kill_at_ms is not None and now_ms >= self._kill_at_ms:
             kin.kill(os.getpid(), self._leader, self._group)
         return False

@@ -77,6 +77,11 @@ def terminate(found: dict[int, int]) -> None:
     _tell_awake(found, signal.SIGTERM)
 
 
+def hang_up(found: dict[int, int]) -> None:
+    """HUP to all: what a shell at a terminal heeds, which ignores TERM."""
+    _tell_awake(found, signal.SIGHUP)
+
+
 def _tell_awake(found: dict[int, int], number: int) -> None:
     """CONT after it, so that a halted one hears it; to all, because who was halted just now does not show it yet."""
     for one in (number, signal.SIGCONT):

@@ -10,8 +10,10 @@ as possible. Paths are text and may be relative, because a shim works inside its
     stop.json     agent   why it shall stop, and the instants of the TERM and the KILL
     preempt       agent   the same, for the job: the notice, there before any signal
     said/         job     checkpoint.json and progress.json, as fairlease_sdk writes them
+    attach        shim    the socket of the run's terminal, where it has one (terminal.py)
     exit.json     shim    how the first process ended
     gone.json     either  the end; nothing of the run is left. Whoever holds the lock writes it
+    evidence.json agent   what is kept of an end that was no good one
     ../../lease   agent   until when this host may run anything; keepers of all its runs read it
 
 Each is written whole and renamed, so that a reader finds all of it or none; but the lease is written in
@@ -24,7 +26,8 @@ import time
 
 RUN, CLAIM, LEADER, STARTED = "run.json", "shim.json", "leader.json", "started.json"
 STOP, EXIT, GONE = "stop.json", "exit.json", "gone.json"
-LOG, WORK, PREEMPT = "log", "work", "preempt"
+LOG, WORK, PREEMPT, ATTACH = "log", "work", "preempt", "attach"
+EVIDENCE = "evidence.json"
 SAID, CHECKPOINT, PROGRESS = "said", "checkpoint.json", "progress.json"
 RESERVED = "fence.reserved"
 """Bytes for the notice of a keeper, taken before a job could fill the disk."""
@@ -38,6 +41,7 @@ OWN_LEASE = "../../lease"
 FENCED = "lease"
 """Why a run was stopped whose host's lease ran out."""
 FENCED_DETAIL = "its host's lease ran out"
+UNREADABLE = "its order to stop cannot be read"
 
 
 def write_whole(path: str, data: bytes, *, is_durable: bool) -> None:
@@ -98,13 +102,19 @@ def give_notice(reason: str, term_at_ms: int, kill_at_ms: int) -> None:
 
 
 def read_stop() -> tuple[str, int, int] | None:
-    """Reason and instants (`boot_ms`) of TERM and KILL from the working directory's stop.json; None without one."""
+    """Reason and instants (`boot_ms`) of TERM and KILL from the working directory's stop.json; None without one.
+
+    One that cannot be read is an order all the same, and means now: a job may write there, and must not be rid of
+    its keeper by it.
+    """
     try:
         with open(STOP, "rb") as file:
             order = json.load(file)
+        return str(order["reason"]), int(order.get("term_at_ms", 0)), int(order["kill_at_ms"])
     except FileNotFoundError:
         return None
-    return order["reason"], order.get("term_at_ms", 0), order["kill_at_ms"]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return UNREADABLE, 0, 0
 
 
 def write_lease(path: str, boot: str, until_ms: int, length_ms: int) -> None:
@@ -126,7 +136,10 @@ def write_lease(path: str, boot: str, until_ms: int, length_ms: int) -> None:
 
 
 def read_lease(path: str, boot: str) -> tuple[int, int] | None:
-    """End and length of the lease; zeros when there is none of this boot, None amid a change: look again."""
+    """End and length of the lease; zeros when there is none of this boot, None amid a change: look again.
+
+    What is no lease at all is none, so that a run whose file was spoiled ends.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -139,8 +152,11 @@ def read_lease(path: str, boot: str) -> tuple[int, int] | None:
         return None
     if lines[0] != boot:
         return 0, 0
-    until, length = lines[1].split()
-    return int(until), int(length)
+    try:
+        until, length = map(int, lines[1].split())
+    except ValueError:
+        return 0, 0
+    return until, length
 
 
 def end_of(exit_code: int, stop_reason: str | None) -> tuple[str, str]:

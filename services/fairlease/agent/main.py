@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from fairlease.agent.devices import Devices, Site, measure, simulated
+from fairlease.agent.identity import open_users
 from fairlease.agent.nvml import open_gpus
+from fairlease.agent.rendezvous import LOOPBACK, own_address
 from fairlease.agent.service import serve
 from fairlease.runtime import telemetry
 from fairlease.runtime.errors import ShellError
@@ -29,8 +31,11 @@ def main(cluster: str = "", *, first_host: int = 1, site: Site | None = None) ->
     telemetry.configure("agent")
     try:
         settings = read_settings("agent")
-        with _opened(settings, cluster, first_host, told(site or Site(), settings)) as hosts:
-            asyncio.run(serve(settings, hosts))
+        site = told(site or Site(), settings)
+        address = site.address or (LOOPBACK if cluster else "")  # simulated hosts are all on this machine
+        with _opened(settings, cluster, first_host, site) as hosts:
+            users, url = open_users(site.users, settings.state_dir), settings.bus_url()
+            asyncio.run(serve(settings, hosts, address=lambda: own_address(address, url), users=users))
     except ShellError as error:
         log.error("%s", error)  # noqa: TRY400 - its text is for people; the trace would hide it
         return error.exit_code
@@ -40,7 +45,11 @@ def main(cluster: str = "", *, first_host: int = 1, site: Site | None = None) ->
 def told(site: Site, settings: Settings) -> Site:
     """What is told of this host: the command line goes before the settings, label by label."""
     return msgspec.structs.replace(
-        site, pool=site.pool or settings.pool, labels={**dict(settings.labels), **site.labels}
+        site,
+        pool=site.pool or settings.pool,
+        labels={**dict(settings.labels), **site.labels},
+        address=site.address or settings.host_address,
+        users=site.users or settings.users,
     )
 
 

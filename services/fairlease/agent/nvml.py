@@ -12,6 +12,7 @@ import importlib
 import logging
 import re
 import socket
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -55,6 +56,7 @@ class NvmlDevices:
         self._inventory = inventory
         self._is_open = True
         self._lacking: set[str] = set()
+        self._turn = threading.Lock()
         self._away = _values(nvml, "UNINITIALIZED", "DRIVER_NOT_LOADED", "GPU_IS_LOST", "RESET_REQUIRED")
 
     @property
@@ -68,10 +70,11 @@ class NvmlDevices:
         return visible(gpus)
 
     def samples(self) -> tuple[GpuSample, ...]:
-        """One sample per GPU, in the order of the inventory; called by one thread at a time."""
-        if not self._is_open:
-            self._reopen()
-        return tuple(self._sample(gpu) for gpu in self._gpus)
+        """One sample per GPU, in the order of the inventory; several threads take turns."""
+        with self._turn:
+            if not self._is_open:
+                self._reopen()
+            return tuple(self._sample(gpu) for gpu in self._gpus)
 
     def close(self) -> None:
         """Ends the NVML session."""
@@ -280,10 +283,16 @@ def _processes(nvml: ModuleType, handle: object) -> dict[str, tuple[GpuProcess, 
     return {"processes": tuple(sorted(found, key=lambda process: process.pid)[:MAX_PROCESSES])}
 
 
+def _memory_errors(nvml: ModuleType, handle: object) -> dict[str, int]:
+    found = nvml.nvmlDeviceGetTotalEccErrors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+    return {"ecc_uncorrected": int(found)}
+
+
 _READINGS: Final[Mapping[str, Callable[[ModuleType, object], Mapping[str, Any]]]] = {
     "activity": _activity,
     "memory": _memory,
     "power": _power,
     "temperature": _temperature,
     "processes": _processes,
+    "memory errors": _memory_errors,
 }

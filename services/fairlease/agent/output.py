@@ -10,6 +10,8 @@ import os
 
 from fairlease.agent.layout import LOG
 
+CUT = "[fairlease: "
+"""How the line begins that stands where something was cut."""
 _LINE_LIMIT_BYTES = 160
 _RACES = 5
 
@@ -108,6 +110,6 @@ def _read_at(path: str, position: int, size: int) -> bytes:
 
 
 def _cut(size: int) -> bytes:
-    line = f"\n[fairlease: {size} bytes were cut here; the log keeps its head and its newest tail]\n".encode()
+    line = f"\n{CUT}{size} bytes were cut here; the log keeps its head and its newest tail]\n".encode()
     assert len(line) <= _LINE_LIMIT_BYTES
     return line

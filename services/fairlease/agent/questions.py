@@ -40,7 +40,7 @@ def answer(host: Host, data: bytes) -> LogAnswer:
     """A piece of a run's log, cut between characters; `problem` says in words why there is none."""
     try:
         asked = msgspec.json.decode(data, type=LogQuestion)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         return LogAnswer(problem=f'{error}: ask {{"attempt": …, "offset": 0, "limit": 65536}}')
     run = host.run(asked.attempt)
     if run is None:
@@ -78,7 +78,7 @@ def progress(host: Host, data: bytes) -> Progress:
     """What a run said last; `problem` says in words why there is nothing to say."""
     try:
         asked = msgspec.json.decode(data, type=ProgressQuestion)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         return Progress(problem=f'{error}: ask {{"attempt": …}}')
     run = host.run(asked.attempt)
     if run is None:
@@ -87,5 +87,5 @@ def progress(host: Host, data: bytes) -> Progress:
         return msgspec.json.decode(content(str(run.directory.path / layout.SAID / layout.PROGRESS)), type=Progress)
     except FileNotFoundError:
         return Progress()
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return Progress(problem=f"what it said cannot be read: {error}")

@@ -16,14 +16,16 @@ from typing import Final, TypeVar
 import msgspec
 
 from fairlease.agent import cgroup, layout
+from fairlease.agent.identity import User
 from fairlease.agent.process import Process
-from fairlease_schemas.ids import AttemptId, GpuUuid, HostId, JobId
+from fairlease_schemas.ids import AccountId, AttemptId, GpuUuid, HostId, JobId
 from fairlease_schemas.job import End, Mismatch
 
 _T = TypeVar("_T")
 _RESERVED: Final = ("preempt.reserved", "stop.reserved")
 _RESERVED_BYTES: Final = 2_048
 _MOST_REASON_CHARS: Final = 300
+_SPOILED: Final = Process(pid=-1, start=0)
 _ACKED_CHECKPOINT: Final = "acked-checkpoint-done"
 _MAKING: Final = ".making-"
 _REMOVING: Final = ".removing-"
@@ -45,6 +47,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     boot: str
     grace_ms: int = 0
     margin_ms: int = 30_000
+    account: AccountId = ""
+    has_terminal: bool = False
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,19 +90,34 @@ class RunDirectory:
 
     @classmethod
     def create(
-        cls, root: Path, facts: Facts, gone: Gone | None = None, *, ready: Callable[[Path], None] | None = None
+        cls,
+        root: Path,
+        facts: Facts,
+        gone: Gone | None = None,
+        *,
+        ready: Callable[[Path], None] | None = None,
+        code: Path | None = None,
+        owner: User | None = None,
     ) -> "RunDirectory":
         """A new attempt, or with `gone` one that is over before it began; on disk when this returns.
 
-        `ready` is called with the directory just before it gets its name. OSError when it is there
-        already, or the disk refuses.
+        `ready` is called with the directory just before it gets its name. `code` becomes its working directory,
+        which is empty without it. With `owner` his processes can work in it: where they work and speak is his, their
+        notice he can read, and the rest is ours alone. OSError when it is there already, or the disk refuses; `code`
+        may be lost then.
         """
         making = root / f"{_MAKING}{facts.attempt}"
         shutil.rmtree(making, ignore_errors=True)
-        (making / layout.WORK).mkdir(mode=0o700, parents=True)
+        making.mkdir(mode=0o700)
+        if code is None:
+            (making / layout.WORK).mkdir(mode=0o700)
+        else:
+            code.rename(making / layout.WORK)
         (making / layout.SAID).mkdir(mode=0o700)
         for name in (*_RESERVED, layout.RESERVED):
             (making / name).write_bytes(b" " * _RESERVED_BYTES)
+        if owner is not None:
+            _give(making, owner)
         if gone is not None:
             layout.write_whole(str(making / layout.GONE), msgspec.json.encode(gone), is_durable=True)
         layout.write_whole(str(making / layout.RUN), msgspec.json.encode(facts), is_durable=True)
@@ -123,6 +142,7 @@ class RunDirectory:
         return found, removing
 
     def facts(self) -> Facts:
+        """What was ordered. OSError as usual; ValueError or RecursionError where the file was spoiled."""
         return msgspec.json.decode((self.path / layout.RUN).read_bytes(), type=Facts)
 
     def claim(self) -> Process | None:
@@ -130,8 +150,12 @@ class RunDirectory:
         return self._read(layout.CLAIM, Process)
 
     def leader(self) -> Process | None:
-        """The job's first process, from just before its command begins."""
-        return self._read(layout.LEADER, Process)
+        """The job's first process, from just before its command begins; nobody's number where the file was spoiled.
+
+        Then what is left of the run is still known, by its mark.
+        """
+        leader = self._read(layout.LEADER, Process)
+        return _SPOILED if leader is None and (self.path / layout.LEADER).exists() else leader
 
     def group(self) -> str:
         """The cgroup of the job; empty when it has none."""
@@ -195,7 +219,7 @@ class RunDirectory:
     def acked_checkpoint(self) -> str:
         """The digest of the last manifest that the bus has acknowledged; empty for none."""
         try:
-            return (self.path / _ACKED_CHECKPOINT).read_text(encoding="ascii")
+            return (self.path / _ACKED_CHECKPOINT).read_text(encoding="ascii", errors="replace")
         except FileNotFoundError:
             return ""
 
@@ -213,10 +237,26 @@ class RunDirectory:
         return aside
 
     def _read(self, name: str, kind: type[_T]) -> _T | None:
+        """What a keeper wrote; None when it did not yet, or when its job spoiled it."""
         try:
             return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, RecursionError):
             return None
+
+
+def _give(making: Path, owner: User) -> None:
+    """Hands over what a user needs of his run's directory. Nobody but root can have put anything there yet."""
+    for name in (layout.WORK, layout.SAID):
+        os.chown(making / name, owner.uid, owner.gid)
+        for place, directories, files in os.walk(making / name):  # it enters no link
+            for entry in (*directories, *files):
+                os.chown(Path(place, entry), owner.uid, owner.gid, follow_symlinks=False)
+    for name in (_RESERVED[0], layout.RESERVED):  # what becomes the notice
+        os.chown(making / name, 0, owner.gid)
+        (making / name).chmod(0o640)
+    (making / _RESERVED[1]).chmod(0o600)
+    os.chown(making, 0, owner.gid)
+    making.chmod(0o710)
 
 
 def clear(path: Path) -> None:

@@ -14,19 +14,11 @@ from typing import Final
 
 import msgspec
 
-from fairlease.agent.saved import content
+from fairlease.agent.saved import RESHARDING, Elsewhere, content
 from fairlease_schemas.job import Mismatch
 
 MANIFEST: Final = "fairlease-manifest.json"
-_RESHARDING: Final = ("dcp",)
 _MOST_CHARS: Final = 200
-
-
-class _Elsewhere(msgspec.Struct, frozen=True):
-    """Where else than at its own size and model a checkpoint can go on."""
-
-    gpu_types: tuple[str, ...] = ()
-    elastic: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -39,7 +31,7 @@ class Manifest(msgspec.Struct, frozen=True):
     gpu_model: str = ""
     format: str = ""
     state: dict[str, str | int] = {}
-    resumable_on: _Elsewhere = _Elsewhere()
+    resumable_on: Elsewhere = Elsewhere()
 
 
 class ResumeRefused(Exception):
@@ -66,7 +58,7 @@ def check(manifest: Manifest, state: Mapping[str, str | int], *, attempt: int, h
     for field, wanted in state.items():
         if field in manifest.state and str(manifest.state[field]) != str(wanted):
             wrong.append(_differs(field, wanted, manifest.state[field]))
-    can_reshard = manifest.format in _RESHARDING or manifest.resumable_on.elastic
+    can_reshard = manifest.format in RESHARDING or manifest.resumable_on.elastic
     if manifest.world_size and manifest.world_size != hosts and not can_reshard:
         wrong.append(_differs("hosts", hosts, manifest.world_size))
     if manifest.gpu_model and gpu_model not in (manifest.gpu_model, *manifest.resumable_on.gpu_types):
@@ -83,5 +75,5 @@ def _read(path: Path) -> Manifest | None:
     """None for what is no manifest: the SDK passes that over too."""
     try:
         return msgspec.json.decode(content(str(path)), type=Manifest)
-    except (FileNotFoundError, ValueError, msgspec.MsgspecError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None

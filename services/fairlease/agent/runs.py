@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlease.agent import cgroup, layout, process
+from fairlease.agent.identity import User
 from fairlease.agent.process import Process
 from fairlease.agent.record import Facts, Gone, RunDirectory, clear
 from fairlease_schemas.ids import AttemptId
@@ -29,6 +30,7 @@ log = logging.getLogger("fairlease.agent")
 
 LOG_BYTES: Final = 16 * 1024 * 1024
 """How much of what a job prints is kept."""
+RESTARTED: Final = "the machine was restarted"
 PREEMPT_FILE: Final = "FAIRLEASE_PREEMPT_FILE"
 SAID_DIR: Final = "FAIRLEASE_SAID_DIR"
 _SHIM: Final = Path(__file__).with_name("shim.py")
@@ -78,7 +80,12 @@ class Runs:
         for path in removing:
             clear(path)
         for directory in found:
-            run = self._runs[directory.attempt] = Run(directory)
+            try:
+                run = Run(directory)
+            except (OSError, ValueError, RecursionError) as error:  # one spoiled directory must not cost the host
+                log.warning("%s: no run can be read there, and it is left alone: %s", directory.path, error)
+                continue
+            self._runs[directory.attempt] = run
             self._follow(run)
         self._sweep()
 
@@ -105,10 +112,22 @@ class Runs:
         return [run for run in self._runs.values() if run.gone is None]
 
     # what the host asks for ----------------------------------------------------------------------
-    def start(self, facts: Facts, command: tuple[str, ...], env: dict[str, str], *, signal_name: str = "TERM") -> None:
+    def start(
+        self,
+        facts: Facts,
+        command: tuple[str, ...],
+        env: dict[str, str],
+        *,
+        signal_name: str = "TERM",
+        at_gate: Callable[[], None] = lambda: None,
+        code: Path | None = None,
+        user: User | None = None,
+    ) -> None:
         """Starts an attempt that was never started; `signal_name` is the one its contract declares.
 
-        OSError when the disk refuses its record: nothing began.
+        As this user, or as the one we are. `code` is the directory that it works in and has to itself, instead of an
+        empty one. `at_gate` is called in the last moment before the command may begin. OSError when the disk refuses
+        its record: nothing began, and the code must be brought again.
         """
         assert facts.attempt not in self._runs
         final = RunDirectory(self._root / facts.attempt)
@@ -119,18 +138,28 @@ class Runs:
         def ready(making: Path) -> None:
             nonlocal shim
             try:
-                shim = self._spawn(final.path, command, env, signal_name=signal_name, errors_in=making, gate=gate)
+                shim = self._spawn(
+                    final.path,
+                    command,
+                    env,
+                    signal_name=signal_name,
+                    user=user,
+                    has_terminal=facts.has_terminal,
+                    errors_in=making,
+                    gate=gate,
+                )
             except OSError as error:
                 log.warning("%s: no shim for it: %s", facts.attempt, error)
 
         try:
-            run = Run(RunDirectory.create(self._root, facts, ready=ready))
+            run = Run(RunDirectory.create(self._root, facts, ready=ready, code=code, owner=user))
         except OSError:
             if shim:
                 os.kill(shim, signal.SIGKILL)  # it waits at the gate, and nothing began
                 os.waitpid(shim, 0)
             raise
         else:
+            at_gate()
             with contextlib.suppress(BrokenPipeError):
                 os.write(opener, b"1")
         finally:
@@ -172,6 +201,8 @@ class Runs:
         env: dict[str, str],
         *,
         signal_name: str = "TERM",
+        user: User | None = None,
+        has_terminal: bool = False,
         errors_in: Path | None = None,
         gate: int | None = None,
     ) -> int:
@@ -184,11 +215,13 @@ class Runs:
                 "log_bytes": self._log_bytes,
                 "signal": signal_name,
                 "cgroup": self._cgroups,
+                "user": None if user is None else [user.name, user.uid, user.gid],
+                "terminal": has_terminal,
             }
             with open(order, "wb", closefd=False) as file:
                 file.write(json.dumps(body).encode())
             os.lseek(order, 0, os.SEEK_SET)
-            with ((errors_in or directory) / "shim.err").open("wb") as errors:
+            with open((errors_in or directory) / "shim.err", "wb", opener=_ours) as errors:
                 return os.posix_spawn(
                     sys.executable,
                     [sys.executable, "-I", "-S", "-X", "utf8", str(_SHIM), str(directory)],
@@ -205,7 +238,7 @@ class Runs:
 
     def _listen(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            for name in os.read(self._pipe, 65536).decode().split():
+            for name in os.read(self._pipe, 65536).decode(errors="replace").split():
                 run = self._runs.get(name)
                 if run is not None:
                     self._look(run)
@@ -264,14 +297,17 @@ class Runs:
     async def _verdict(self, run: Run) -> Gone:
         directory = run.directory
         leader = directory.leader()
+        is_of_before = run.facts.boot != self._boot
         if leader is None:
             if directory.is_stopping():
                 return Gone(end=End.CANCELLED, detail="never started")
+            if is_of_before:
+                return Gone(end=End.FAULT, detail=RESTARTED)
             return Gone(
                 end=End.START_FAILED, detail=f"interrupted before its command began {_last_line(directory)}".strip()
             )
-        if run.facts.boot != self._boot:
-            return Gone(end=End.LOST, detail="the machine was restarted")
+        if is_of_before:
+            return Gone(end=End.FAULT, detail=RESTARTED)  # no doing of the job (1.8)
         mark = f"{PREEMPT_FILE}={directory.preempt_file}".encode()
         await process.kill_remains(leader, mark, directory.group())
         seen = directory.exit()
@@ -285,6 +321,11 @@ class Runs:
         if (pending := self._timers.pop(name, None)) is not None:
             pending.cancel()
         self._timers[name] = asyncio.get_running_loop().call_later(delay_s, call)
+
+
+def _ours(path: str, flags: int) -> int:
+    """Opens what is for nobody else to read."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _last_line(directory: RunDirectory) -> str:

@@ -3,8 +3,8 @@
 A job says what it saved by one small file (fairlease_sdk writes it), so that it needs no bus and no
 open socket; the agent looks at it once a second, which is one `stat` per run, and once more before it
 says that the run is gone. What a job writes is not believed further than it must be: the file is
-bounded, opened without following links, and only step and digest go on. Of a run at most one report
-waits for the bus; when it is through, the newest file is looked at again.
+bounded, opened without following links, and only step, digest and whether it can be read elsewhere go
+on. Of a run at most one report waits for the bus; when it is through, the newest file is looked at again.
 """
 
 import asyncio
@@ -31,11 +31,29 @@ MOST_BYTES: Final = 1 << 20
 _MOST_STEP: Final = (1 << 53) - 1
 
 
+RESHARDING: Final = ("dcp",)
+"""Formats that can be read at another size, and so at another place."""
+
+
+class Elsewhere(msgspec.Struct, frozen=True):
+    """Where else than at its own size and model a checkpoint can go on."""
+
+    gpu_types: tuple[str, ...] = ()
+    elastic: bool = False
+
+
 class _Manifest(msgspec.Struct, frozen=True):
     """All that the agent reads of a manifest."""
 
     step: int
     complete: bool = False
+
+
+class _Readable(msgspec.Struct, frozen=True):
+    """Where a manifest says that its checkpoint can be read."""
+
+    format: str = ""
+    resumable_on: Elsewhere = Elsewhere()
 
 
 class Checkpoints:
@@ -73,14 +91,20 @@ class Checkpoints:
         try:
             data = content(str(path))
             manifest = msgspec.json.decode(data, type=_Manifest)
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             log.warning("%s: its manifest cannot be read and is not reported: %s", run.attempt, error)
             return
         digest = hashlib.sha256(data).hexdigest()
         if not manifest.complete or not 0 <= manifest.step <= _MOST_STEP or digest == run.directory.acked_checkpoint():
             return
         self._on_the_way.add(run.attempt)
-        body = CheckpointDone(attempt=run.attempt, token=run.facts.token, step=manifest.step, digest=digest)
+        body = CheckpointDone(
+            attempt=run.attempt,
+            token=run.facts.token,
+            step=manifest.step,
+            digest=digest,
+            is_bound=is_bound(data),
+        )
         self._outbox.put("checkpoint-done", canonical(body), lambda: self._heard(run, digest))
 
     def forget(self, attempt: AttemptId) -> None:
@@ -94,6 +118,18 @@ class Checkpoints:
             log.warning("%s: its checkpoint will be reported again: %s", run.attempt, error)
         if run.gone is None:
             self.look(run)
+
+
+def is_bound(manifest: bytes) -> bool:
+    """Whether the checkpoint can be read at no other place than one of its kind (8.3).
+
+    True unless its manifest says otherwise: by a format that reshards, or by where else it can go on.
+    """
+    try:
+        found = msgspec.json.decode(manifest, type=_Readable)
+    except msgspec.MsgspecError:
+        return True
+    return found.format not in RESHARDING and not found.resumable_on.elastic and not found.resumable_on.gpu_types
 
 
 def content(path: str) -> bytes:

@@ -10,6 +10,7 @@ what runs ends with the host's lease (lease.py) if the bus stays away.
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -23,18 +24,24 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.agent import contracts, lease, telemetry
+from fairlease.agent import contracts, failure, lease, telemetry
+from fairlease.agent.attach import Sessions
+from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import Devices
+from fairlease.agent.git import Git
 from fairlease.agent.host import Host
-from fairlease.agent.outbox import Outbox
+from fairlease.agent.identity import Users
+from fairlease.agent.outbox import Disconnected, Outbox
 from fairlease.agent.questions import LogAnswer, Progress, answer, progress
+from fairlease.agent.rendezvous import LOOPBACK
 from fairlease.agent.runs import LOG_BYTES
+from fairlease.agent.source import BUNDLES, Sources
 from fairlease.runtime import keys
 from fairlease.runtime.connection import Connection, connect, is_inbox
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.settings import Settings
 from fairlease_schemas.orders import HostOrder
-from fairlease_schemas.subjects import VERBS, Subjects
+from fairlease_schemas.subjects import BEGIN, VERBS, Subjects
 
 log = logging.getLogger("fairlease.agent")
 
@@ -57,8 +64,11 @@ class Link:
         """Set whenever an order may have been missed."""
 
     async def report(self, host: str, kind: str, body: bytes) -> None:
-        """Returns when the report is on the stream; BusAway when that is not known."""
-        await self._store(self.subjects.report(host, kind), body)
+        """Returns when the report, or the evidence behind one, is on its stream; BusAway when that is not known."""
+        is_evidence = kind == failure.KIND
+        digest = hashlib.sha256(body).hexdigest()
+        subject = self.subjects.evidence(host, digest) if is_evidence else self.subjects.report(host, kind)
+        await self._store(subject, body)
 
     async def renew(self, host: str, body: bytes, patience_s: float) -> None:
         """Returns when the renewal is on the stream; BusAway when that is not known so many seconds later."""
@@ -71,6 +81,10 @@ class Link:
 
     async def contract(self, digest: str) -> bytes | None:
         return await self._last(self.subjects.contracts_stream, self.subjects.contract(digest))
+
+    async def piece(self, account: str, digest: str, number: int) -> bytes | None:
+        """A piece of an account's code bundle."""
+        return await self._last(self.subjects.bundles_stream, self.subjects.bundle(account, digest, number))
 
     async def order(self, host: str) -> bytes | None:
         return await self._last(self.subjects.orders_stream, self.subjects.order(host))
@@ -93,7 +107,7 @@ class Link:
 
     async def _request(self, subject: str, body: bytes, patience_s: float = _ANSWER_S) -> Msg:
         if self.connection is None or not self.connection.is_connected:
-            raise BusAway(f"{subject}: not connected")
+            raise Disconnected(f"{subject}: not connected")
         try:
             reply = await self.connection.request(subject, body, timeout=patience_s)
         except (nats.errors.Error, OSError) as error:
@@ -111,19 +125,27 @@ def _heed_cancellation() -> None:
 
 
 async def serve(
-    settings: Settings, hosts: Sequence[Devices], *, log_bytes: int = LOG_BYTES, stop: asyncio.Event | None = None
+    settings: Settings,
+    hosts: Sequence[Devices],
+    *,
+    log_bytes: int = LOG_BYTES,
+    stop: asyncio.Event | None = None,
+    address: Callable[[], str] = lambda: LOOPBACK,
+    users: Users | None = None,
 ) -> None:
     """Serves these hosts until SIGTERM or SIGINT, or until `stop` is set; jobs run on.
 
-    Raises BusAway when no address of a bus is known, ConfigWrong when its key is not there. A bus that is
-    away is waited for.
+    `address` says where other hosts reach these, `users` whose their runs are. Raises BusAway when no address of a bus
+    is known, ConfigWrong when its key is not there. A bus that is away is waited for.
     """
     settings.bus_url()
     key = keys.find(settings, keys.agent_name(keys.AGENT))
     stop = stop or _stopped_by_signal()
     link = Link(settings.subjects)
+    git = Git(settings.git_schemes)
     served: list[Host] = []
     locks: list[int] = []
+    closing = contextlib.ExitStack()
     async with asyncio.TaskGroup() as group:
         work: list[asyncio.Task[None]] = []
         try:
@@ -138,17 +160,21 @@ async def serve(
                     home,
                     partial(contracts.fetch, link.contract),
                     Outbox(partial(link.report, devices.host)),
+                    Sources(home, Bundles(home / BUNDLES, link.piece), git),
                     log_bytes=log_bytes,
+                    address=address,
+                    users=users,
                 )
                 host.open()
                 served.append(host)
                 work.append(group.create_task(host.outbox.run()))
                 work.append(group.create_task(_keep_lease(link, host)))
-            work.append(group.create_task(_follow(settings, key, link, served)))
+            work.append(group.create_task(_follow(settings, key, link, served, closing)))
             work.append(group.create_task(telemetry.tell(link.sample, hosts, link.is_up)))
             await stop.wait()
         finally:
             await _end(work)
+            closing.close()
             for host in served:
                 host.close()
             if link.connection is not None:
@@ -158,8 +184,14 @@ async def serve(
 
 
 async def _keep_lease(link: Link, host: Host) -> None:
-    """Renews the host's lease for ever. When it had run out, the order is read again: the one it had may be old."""
+    """Renews the host's lease for ever. When it had run out, the order is read again: the one it had may be old.
+
+    A host without a lease has nothing to lose: first the bus is told which boot this is, so that nothing is granted
+    to the one before.
+    """
     await link.is_up.wait()
+    if not host.lease.is_valid:
+        await host.announced.wait()
     await lease.keep(host.lease, partial(link.renew, host.id), host.incarnation, link.news.set)
 
 
@@ -211,11 +243,16 @@ def _opened(home: Path) -> int:
     return os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-async def _follow(settings: Settings, key: keys.Key | None, link: Link, hosts: list[Host]) -> None:
+async def _follow(
+    settings: Settings, key: keys.Key | None, link: Link, hosts: list[Host], closing: contextlib.ExitStack
+) -> None:
     """Connects, subscribes, and asks for the orders kept whenever one may have been missed. Never returns."""
     connection = await connect(settings, "agent", key=key)
     connection.guard.on_reconnect(link.news.set)
     for host in hosts:
+        sessions = Sessions(host, connection, link.subjects)
+        closing.callback(sessions.close)
+        await connection.subscribe(link.subjects.attach(host.id, "*", BEGIN), cb=sessions.on_question)
         await connection.subscribe(link.subjects.order(host.id), cb=partial(_on_order, host))
         for name, reply in (("logs", answer), ("progress", progress)):
             await connection.subscribe(
@@ -247,7 +284,7 @@ async def _on_order(host: Host, message: Msg) -> None:
 def _obey(host: Host, data: bytes) -> None:
     try:
         order = msgspec.json.decode(data, type=HostOrder)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         log.warning("%s: an order cannot be read and is not obeyed: %s", host.id, error)
         return
     host.obey(order)

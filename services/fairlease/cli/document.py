@@ -23,7 +23,8 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-MAX_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 64 * 1024
+"""A contract is sent as at most 48 KiB of JSON; the rest is for comments and white space."""
 MAX_DEPTH: Final = 20
 MAX_NODES: Final = 5_000
 _MAX_DIGITS: Final = 18

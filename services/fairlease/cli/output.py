@@ -8,6 +8,7 @@ reader that went away (`| head`) is not an error.
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from fairlease_schemas.job import Advice
 
 _PLAIN_WIDTH: Final = 1_000_000
+_HIDDEN: Final = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Controls that JSON does not escape by itself, and marks that turn text round."""
 _DATA: Final = frozenset(("json", "jsonl", "yaml"))
 
 
@@ -58,7 +61,7 @@ def print_data(form: str, raw: bytes, names: Iterable[str]) -> None:
     import msgspec
 
     if form == "json":
-        print_text(msgspec.json.format(raw, indent=2).decode() + "\n")
+        print_text(_escaped(msgspec.json.format(raw, indent=2).decode()) + "\n")
         return
     view = msgspec.json.decode(raw)
     if form == "yaml":
@@ -66,18 +69,20 @@ def print_data(form: str, raw: bytes, names: Iterable[str]) -> None:
         return
     rows = view.get("rows") if isinstance(view, dict) else None
     lines = [view] if rows is None else [{**row, "as_of": view.get("as_of")} for row in rows]
-    print_text("".join(msgspec.json.encode(line).decode() + "\n" for line in lines))
+    print_text(_escaped("".join(msgspec.json.encode(line).decode() + "\n" for line in lines)))
 
 
 def _yaml(view: object) -> str:
     import io
 
+    import msgspec
     from ruamel.yaml import YAML
 
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style = False
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # its stub infers None from the default
-    writer.allow_unicode = True
+    # Marks of direction print as they are otherwise; a view that has one is all escapes, and the same to a program.
+    writer.allow_unicode = _HIDDEN.search(msgspec.json.encode(view).decode()) is None
     text = io.StringIO()
     writer.dump(view, text)
     return text.getvalue()
@@ -97,7 +102,7 @@ def say(output: Output, text: str, facts: dict[str, Any]) -> None:
 
 def tell(output: Output, text: str, facts: dict[str, Any]) -> None:
     """What must be known even with `--quiet`, on standard error: a sentence, or the facts as a JSON line."""
-    line = json.dumps(facts, ensure_ascii=False) if output.is_data else text
+    line = _escaped(json.dumps(facts, ensure_ascii=False)) if output.is_data else text
     print(line, file=sys.stderr, flush=True)
 
 
@@ -112,13 +117,19 @@ def say_advice(output: Output, advice: "Advice | None") -> None:
 def report(error: CommandError, *, is_data: bool) -> None:
     """Say on standard error how a command ended: in words with a finding a line, or as one JSON object."""
     if is_data:
-        print(json.dumps(_as_data(error), ensure_ascii=False), file=sys.stderr, flush=True)
+        print(_escaped(json.dumps(_as_data(error), ensure_ascii=False)), file=sys.stderr, flush=True)
         return
     lines = [f"fairlease: {error.text}"]
     lines += [f"  {finding.sentence()}" for finding in error.findings]
     if error.way_out:
         lines.append(f"  {error.way_out}")
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    # A file's name may hold anything, and a line of it must not pass for one of ours.
+    print("\n".join(map(printable, lines)), file=sys.stderr, flush=True)
+
+
+def _escaped(text: str) -> str:
+    """JSON in which what a terminal obeys is written as JSON writes it: letter for letter the same to a program."""
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def _as_data(error: CommandError) -> dict[str, Any]:

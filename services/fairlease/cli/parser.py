@@ -10,6 +10,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NoReturn
 
 from fairlease.cli.exits import USAGE, CommandError
@@ -19,6 +20,7 @@ from fairlease_schemas.units import parse_length_ms, parse_memory_mib
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 _MAX_COUNT: Final = 10**9
 _ATTEMPT: Final = re.compile(r"job-[a-z0-9]+-a[0-9]+")
+_MONEY: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?")
 _BLOCK: Final = re.compile(r"(?=.{1,128}$)[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 
@@ -145,6 +147,22 @@ def block(text: str) -> str:
     return text
 
 
+def path(text: str) -> str:
+    """A file by its whole path: whoever is told may work in another directory."""
+    return str(Path(text).absolute())
+
+
+def address(text: str) -> str:
+    """Where other hosts reach this one."""
+    from fairlease_schemas.address import is_address
+
+    if not is_address(text):
+        raise argparse.ArgumentTypeError(
+            f"{text[:70]!r} is not an address: write an IP address or a host name, without a port"
+        )
+    return text
+
+
 def memory(text: str) -> str:
     """An amount of memory with its unit, kept as it was written."""
     try:
@@ -170,9 +188,54 @@ def after(text: str) -> dict[str, str]:
     return {"job": job(name), "when": when or "ok"}
 
 
+def check(text: str) -> tuple[str, int, str]:
+    """A check of a host, written `NAME=CODE` or `NAME=CODE:TEXT`; of a text its last 200 characters."""
+    from fairlease_schemas.credential import kind_of
+
+    key, _, rest = text.partition("=")
+    code, _, output = rest.partition(":")
+    if code not in {"0", "1", "2", "3"}:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not NAME=CODE[:TEXT] with a code from 0 to 3")
+    secret = kind_of(output)
+    if secret:
+        raise argparse.ArgumentTypeError(f"the text of check {key[:40]} looks like {secret}: the log would keep it")
+    return name(key), int(code), output[-200:]
+
+
 def account(text: str) -> str:
     """The name of an account, or `*` for everybody."""
     return text if text == "*" else name(text)
+
+
+def instant(text: str) -> str:
+    """A length before the end of the log, or a date with or without a time; kept as it was written."""
+    from datetime import datetime
+
+    try:
+        parse_length_ms(text)
+    except ValueError:
+        try:
+            datetime.fromisoformat(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(
+                f"{text[:40]!r} is no instant: write how long before the end of the log, such as 7d, "
+                "or a date and time of UTC, such as 2026-11-30 or 2026-11-30T12:00"
+            ) from error
+    return text
+
+
+def price(text: str) -> tuple[str, int]:
+    """A pool with its price of a GPU-hour, written `POOL=2.50`; the price in millionths."""
+    pool, _, amount = text.partition("=")
+    return name(pool), money(amount)
+
+
+def money(text: str) -> int:
+    """An amount such as `2.50`, with at most six decimals, in millionths."""
+    found = _MONEY.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no price: write for example 2.50, at most six decimals")
+    return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
 
 
 def output_options() -> Parser:

@@ -12,17 +12,18 @@ from typing import Any
 import msgspec
 
 from fairlease.cli.exits import FAILED, OK, CommandError
+from fairlease.cli.failure import Kept, evidence, page, with_evidence
 from fairlease.cli.link import Answer, linked
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.parser import account_of
 from fairlease.cli.screens import names, screen
 from fairlease.cli.shares import settings
-from fairlease_schemas.explain import SharesView
+from fairlease_schemas.explain import JobView, SharesView
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask `args.question`, print the view; 0, or CommandError."""
-    answer = asyncio.run(_asked(args))
+    answer, kept = asyncio.run(_asked(args))
     if args.question == "shares" and args.budget is not None:
         answer = _below(answer, args.budget)
     output = output_of(args)
@@ -31,17 +32,20 @@ def run(args: argparse.Namespace) -> int:
         lang, is_past = getattr(args, "lang", "en"), getattr(args, "at", None) is not None
         if isinstance(answer.view, SharesView) and getattr(args, "has_settings", False):
             print_text(settings(answer.view.nodes, output.style, is_quiet=output.is_quiet) + "\n")
-        print_text(screen(answer.view, now_ms, output.style, is_quiet=output.is_quiet, lang=lang, is_past=is_past))
+        text = screen(answer.view, now_ms, output.style, is_quiet=output.is_quiet, lang=lang, is_past=is_past)
+        print_text(text + page(kept))
     else:
-        print_data(output.form, answer.raw, names(answer.view))
+        print_data(output.form, with_evidence(answer.raw, kept), names(answer.view))
     return OK
 
 
-async def _asked(args: argparse.Namespace) -> Answer:
+async def _asked(args: argparse.Namespace) -> tuple[Answer, list[Kept]]:
+    """The answer, and of a job what is kept of an attempt that did not end well."""
     body = question_body(args)
     async with linked(args) as link:
         try:
-            return await link.ask(args.question, body)
+            answer = await link.ask(args.question, body)
+            return answer, await evidence(link, answer.view) if isinstance(answer.view, JobView) else []
         except CommandError as error:
             if error.facts.get("trouble") != "unknown-job" or "at" not in body:
                 raise

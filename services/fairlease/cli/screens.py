@@ -313,6 +313,8 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
             ("state", view.state),
             ("held by", f"{view.held_by}: {view.held_for}" if view.held_for else view.held_by),
             ("waited for", f"{view.cancelled_for}, which did not end well" if view.cancelled_for else ""),
+            ("ready", _readiness(view)),
+            ("rendezvous", view.attempts[-1].rendezvous if view.attempts else ""),
             ("end", view.end),
             ("cause", cause),
             ("exit code", "" if view.exit_code is None else str(view.exit_code)),
@@ -322,7 +324,10 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
             ("submitted", ago(view.submitted_ms, now_ms)),
             ("gang", f"{count(view.hosts, 'host')} with {count(view.gpus_per_host, 'GPU')} each"),
             ("window", length(view.min_runtime_ms) if view.min_runtime_ms else "none (idle work)"),
+            ("window left", "" if view.rest_ms is None else f"{length(view.rest_ms)}, by a fault"),
             ("timeout", length(view.timeout_ms)),
+            ("keeps to", f"pool {view.bound_to}, where its checkpoint can be read" if view.bound_to else ""),
+            ("begins anew", "its checkpoint does not fit and is set aside" if view.is_clean else ""),
             ("lane", view.lane),
             ("array", f"index {view.array_index}, of {view.array_count} jobs" if view.array_index is not None else ""),
             ("contract", view.digest),
@@ -346,6 +351,15 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
     attempts = [_attempt_row(attempt, now_ms, has_left=has_left) for attempt in view.attempts]
     body = "\n" + table(columns, attempts, style) if attempts else ""
     return head + body + foot(view.as_of, is_quiet=False)
+
+
+def _readiness(view: JobView) -> str:
+    """What the start of a gang waits for, empty for everything else: "3 of 4 hosts ready, waits for host-007"."""
+    last = view.attempts[-1] if view.attempts else None
+    if last is None or not last.not_ready or view.state != "granted":
+        return ""
+    all_hosts, late = len(last.hosts), len(last.not_ready)
+    return f"{all_hosts - late} of {count(all_hosts, 'host')} ready, waits for {', '.join(last.not_ready)}"
 
 
 def _attempt_row(attempt: AttemptView, now_ms: int, *, has_left: bool) -> tuple[str, ...]:

@@ -34,7 +34,14 @@ def site_of(args: argparse.Namespace) -> "Site":
 
     if args.host and args.simulate_gpus:
         raise CommandError(USAGE, "--host names one host with real GPUs; simulated ones are host-001, host-002 …")
-    return Site(host=args.host or "", pool=args.pool or "", block=args.block or "", labels=dict(args.label))
+    return Site(
+        host=args.host or "",
+        pool=args.pool or "",
+        block=args.block or "",
+        labels=dict(args.label),
+        address=args.address or "",
+        users=args.users or "",
+    )
 
 
 def _agent(args: argparse.Namespace) -> int:

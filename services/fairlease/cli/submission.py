@@ -7,6 +7,7 @@ file: one file serves a whole pipeline. pydantic is imported when a contract is 
 
 import argparse
 import copy
+import os
 import re
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from fairlease_schemas.units import format_length, format_memory
 
 if TYPE_CHECKING:
     from fairlease.cli.document import Document
+    from fairlease.cli.packing import Packed
     from fairlease_schemas.contract import Contract
     from fairlease_schemas.job import Advice, Problem
 
@@ -62,15 +64,21 @@ _PAIRS: Final = {
 """Argument of KEY=VALUE pairs to the mapping that they are put into."""
 
 
-_UNGIVEN: Final = ("image", "secrets", "source")
+_TERM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,63}")
+"""Names of kinds of terminals."""
+_UNGIVEN: Final = ("image", "secrets")
 
 
 class Submission(NamedTuple):
-    """A contract that holds: the plain data that is sent, the model it was checked with, and its request id."""
+    """A contract that holds: the plain data that is sent, the model it was checked with, and its request id.
+
+    `packed` is the code that must be on the bus before it, where it was packed here.
+    """
 
     data: dict[str, Any]
     contract: "Contract"
     request_id: str
+    packed: "Packed | None" = None
 
 
 class _Source(NamedTuple):
@@ -87,7 +95,7 @@ def read_submission(args: argparse.Namespace) -> Submission:
     them are named) and for a file that cannot be read.
     """
     request_id = _request_id(args.request_id)
-    if args.file is None and not args.command:
+    if args.file is None and not args.command and not args.interactive:
         raise CommandError(
             USAGE, "there is nothing to submit", way_out="name a contract file, or write -- and the command of the job"
         )
@@ -99,7 +107,37 @@ def read_submission(args: argparse.Namespace) -> Submission:
         assert source.document is not None
         data = copy.copy(source.document.data)
     given = _lay_over(data, args)
-    return Submission(*_checked(data, source, given), request_id)
+    if args.interactive:
+        _fill_in(data)
+    packed = _packed(args)
+    if packed is not None and _put(data, "spec.source", {"bundle": packed.bundle}):
+        given["spec.source"] = "--bundle"
+    return Submission(*_checked(data, source, given), request_id, packed)
+
+
+def _fill_in(data: object) -> None:
+    """What an interactive job has where nobody said otherwise (1.17)."""
+    shell = [os.environ.get("SHELL") or "/bin/sh", "-i"]
+    defaults = {"lane": "debug", "min_runtime": "15m", "timeout": "15m", "command": shell}
+    spec = data.get("spec") if isinstance(data, dict) else None
+    if isinstance(spec, dict):
+        spec["terminal"] = True
+        for key, value in defaults.items():
+            spec.setdefault(key, value)
+        kind = os.environ.get("TERM", "")
+        if sys.stdin.isatty() and _TERM.fullmatch(kind) and isinstance(spec.setdefault("env", {}), dict):
+            spec["env"].setdefault("TERM", kind)
+
+
+def _packed(args: argparse.Namespace) -> "Packed | None":
+    """The bundle of `--bundle`; CommandError 64 where another option names the code too, 65 as `pack` has it."""
+    if args.bundle is None:
+        return None
+    if any((args.source_repo, args.source_commit, args.source_bundle)):
+        raise CommandError(USAGE, "--bundle is the whole source of a job", way_out="leave out --source-…")
+    from fairlease.cli.packing import pack
+
+    return pack(args.bundle)
 
 
 def advice_on(contract: "Contract") -> "Advice | None":
@@ -245,7 +283,7 @@ def written_out(contract: "Contract") -> dict[str, Any]:
 
 _LENGTHS: Final = frozenset(("min_runtime", "timeout", "grace", "interval", "start_limit"))
 _SIZES: Final = frozenset(("memory_per_host", "disk_per_host", "min_gpu_memory"))
-_OFTEN_EMPTY: Final = frozenset(("after", "labels", "secrets"))
+_OFTEN_EMPTY: Final = frozenset(("after", "labels", "secrets", "terminal"))
 
 
 def _said(block: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,11 @@ all that happens on the way is told on standard error.
 
 import argparse
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from fairlease.cli.ending import ended
 from fairlease.cli.exits import (
     INTERRUPTED,
     LATER,
@@ -18,26 +19,19 @@ from fairlease.cli.exits import (
     REFUSED,
     USAGE,
     CommandError,
-    exit_code,
 )
 from fairlease.cli.output import Output, output_of, print_data, print_text, say, say_advice, tell
 from fairlease.cli.parser import account_of
 from fairlease.cli.submission import Submission, advice_on, read_submission, written_out
-from fairlease.cli.table import printable
 from fairlease_schemas.explain import CommandAnswer, JobView
 from fairlease_schemas.ids import job_id
 
+if TYPE_CHECKING:
+    from fairlease.cli.failure import Kept
+    from fairlease.cli.packing import Packed
+
 _DRAIN_S: Final = 3.0
 """How long the rest of a log is waited for once the job is over."""
-
-_ENDS: Final = {
-    201: "cancelled",
-    202: "timed out",
-    203: "preempted and not resumable",
-    204: "lost by a fault, retries used up",
-    205: "could not be resumed",
-    206: "could not be started",
-}
 
 
 class _Passage:
@@ -81,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     passage = _Passage(job, jobs, submission.request_id)
     try:
         return asyncio.run(_submitted(args, submission, output, passage))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):  # the latter by a signal, at a terminal of the job
         raise passage.interrupted() from None
 
 
@@ -93,8 +87,14 @@ def _check(args: argparse.Namespace) -> None:
             "--follow prints the job's log on standard output, where -o prints data",
             way_out="use --wait with -o, and `fairlease job logs` for the log",
         )
-    if args.start_timeout_ms is not None and not (args.wait or args.follow):
-        raise CommandError(USAGE, "--start-timeout needs --wait or --follow")
+    if args.interactive and not args.dry_run:
+        from fairlease.cli.attach import check
+
+        check(args.output)
+    if args.interactive and (args.wait or args.follow):
+        raise CommandError(USAGE, "--interactive waits by itself, and shows what the job prints")
+    if args.start_timeout_ms is not None and not (args.wait or args.follow or args.interactive):
+        raise CommandError(USAGE, "--start-timeout needs --wait, --follow or --interactive")
 
 
 def _shown(submission: Submission, job: str, output: Output) -> int:
@@ -120,15 +120,18 @@ def _shown(submission: Submission, job: str, output: Output) -> int:
 
 
 async def _submitted(args: argparse.Namespace, submission: Submission, output: Output, passage: _Passage) -> int:
+    from fairlease.cli.failure import evidence
     from fairlease.cli.link import linked
     from fairlease.cli.watch import Step, Watch
 
     body = msgspec.json.encode({"request_id": submission.request_id, "contract": submission.data})
-    is_waiting = args.wait or args.follow
+    is_waiting = args.wait or args.follow or args.interactive
     async with linked(args) as link:
         budget = submission.contract.spec.budget
         names = passage.jobs if is_waiting else []
         feeds = [await link.subscribe(link.subjects.feed(budget, name, ">")) for name in names]
+        if submission.packed is not None:
+            await _uploaded(link, submission.packed, output)
         passage.is_sent = True
         try:
             receipt = await link.send("submit-job", body, args.answer_timeout_ms)
@@ -139,6 +142,8 @@ async def _submitted(args: argparse.Namespace, submission: Submission, output: O
             raise _refused(receipt.raw, receipt.answer, output)
         if not is_waiting:
             return _print_ids(receipt.raw, output, passage.jobs)
+        if args.interactive:
+            return await _attended(link, passage.job, feeds[0], output, args.start_timeout_ms)
         if output.form in ("table", "wide") and not args.follow:
             print_text("".join(f"{name}\n" for name in passage.jobs))
 
@@ -154,8 +159,30 @@ async def _submitted(args: argparse.Namespace, submission: Submission, output: O
         finally:
             if reader is not None:
                 reader.cancel()
-    codes = [_ended(answer.raw, answer.view, output) for answer in answers if isinstance(answer.view, JobView)]
+        over = [(one.raw, one.view) for one in answers if isinstance(one.view, JobView)]
+        kept = [await evidence(link, view) if view.state == "failed" else [] for _, view in over]
+    codes = [ended(raw, view, output) for raw, view in over]
+    if not args.follow:  # who followed has read them
+        _tell_last_lines(kept, output)
     return next((code for code in codes if code != OK), OK)
+
+
+async def _uploaded(link: Any, packed: "Packed", output: Output) -> None:  # noqa: ANN401 - a Link, whose import is late
+    """The code on the bus before the contract that names it."""
+    from fairlease.cli.upload import upload
+
+    size = len(packed.data)
+    if await upload(link, packed):
+        facts = {"kind": "Uploaded", "bundle": packed.bundle, "bytes": size, "files": packed.entries}
+        say(output, f"uploaded {packed.bundle}: {size} bytes, {packed.entries} files", facts)
+
+
+async def _attended(link: Any, job: str, feed: Any, output: Output, start_timeout_ms: int | None) -> int:  # noqa: ANN401 - as above, and its subscription
+    """A person at the job's terminal, from its start to its end."""
+    from fairlease.cli.attach import attended
+
+    say(output, job, {})
+    return await attended(link, job, feed, output, start_timeout_ms=start_timeout_ms)
 
 
 async def _followed(link: Any, job: str, output: Output) -> None:  # noqa: ANN401 - a Link, whose import is late
@@ -202,17 +229,13 @@ def _print_ids(raw: bytes, output: Output, jobs: list[str]) -> int:
     return OK
 
 
-def _ended(raw: bytes, view: JobView, output: Output) -> int:
-    """Tell how the job ended, print its view where data is wanted; the exit code."""
-    code = exit_code(view.state, view.end, view.exit_code)
-    words = _ENDS.get(code, "" if view.state == "succeeded" else f"exit code {code}")
-    detail = view.attempts[-1].detail if view.attempts and code != OK else ""
-    lost = f"{view.cancelled_for}, which it waited for, did not end well" if view.cancelled_for else ""
-    told = [word for word in (words, printable(detail), lost) if word and word != view.state.replace("-", " ")]
-    text = ": ".join((f"{view.job} {view.state}", *told))
-    tell(output, text, {"kind": "JobState", "job": view.job, "state": view.state, "end": view.end, "exit_code": code})
-    if output.is_data:
-        print_data(output.form, raw, (view.job,))
-    elif output.form == "name":
-        print_text(view.job + "\n")
-    return code
+def _tell_last_lines(kept: "list[list[Kept]]", output: Output) -> None:
+    """What the jobs that failed printed last, on standard error; of an array those of the first."""
+    from fairlease.cli.failure import last_lines
+
+    found = next((one for one in kept if last_lines(one)), [])
+    lines = last_lines(found)
+    if output.is_data and lines:
+        say(output, "", {"kind": "LastLines", "attempt": found[0].attempt, "lines": lines})
+    elif lines:
+        say(output, "\n".join(("it printed last:", *(f"  | {line}" for line in lines))), {})

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import time
@@ -67,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     parts = _parts(args, wanted, served)
     _refuse_shared_hosts(parts, agents)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
+    if served.site.users or settings.users:
+        os.umask(0o077)  # users pass through the state directory: what the cell keeps there is none of theirs
     try:
         return asyncio.run(_up(Supervisor(settings, parts, agents=agents, bots=bots), wanted, served))
     except (ConfigWrong, BusAway) as error:
@@ -108,6 +111,8 @@ def _merged(before: Site, now: Site) -> Site:
         pool=now.pool or before.pool,
         block=now.block or before.block,
         labels={**before.labels, **now.labels},
+        address=now.address or before.address,
+        users=now.users or before.users,
     )
 
 
@@ -145,7 +150,13 @@ def _parts(args: argparse.Namespace, wanted: Wanted, served: Served) -> list[Par
 
 def _words(site: Site, *, is_real: bool) -> list[str]:
     """The options by which an agent is told what is said of its hosts."""
-    said = {"--pool": site.pool, "--block": site.block, "--host": site.host if is_real else ""}
+    said = {
+        "--pool": site.pool,
+        "--block": site.block,
+        "--host": site.host if is_real else "",
+        "--address": site.address,
+        "--users": site.users,
+    }
     words = [f"{option}={value}" for option, value in said.items() if value]
     return words + [f"--label={key}={value}" for key, value in site.labels.items()]
 
@@ -206,7 +217,7 @@ def remembered(home: Path) -> Wanted:
         return wanted if is_cluster(wanted.simulate) else msgspec.structs.replace(wanted, simulate="")
     except FileNotFoundError:
         return Wanted()
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CommandError(EXIT_CONFIG, f"{home / CELL_FILE}: {error}", way_out="delete the file") from error
 
 

@@ -11,12 +11,15 @@ from typing import Final
 from fairlease.cli.parser import (
     Parser,
     account,
+    address,
     after,
     agent,
     answer_options,
     array,
     block,
+    check,
     identity_options,
+    instant,
     job,
     label,
     length,
@@ -25,13 +28,20 @@ from fairlease.cli.parser import (
     name,
     output_options,
     pair,
+    path,
     positive,
+    price,
     ratio,
     simulated,
     whole,
 )
 
 SERVICES: Final = ("admission", "ledger", "ranker", "placement", "preemption", "health", "explainer", "agent")
+STATES: Final = (
+    *("waiting", "dependent", "held", "backoff", "granted", "running", "stopping"),
+    *("succeeded", "failed", "cancelled", "timed-out"),
+)
+COSTS: Final = ("job", "budget", "person", "evaluation", "pool")
 _QUESTIONS: Final = "fairlease.cli.questions"
 _WISHES: Final = "fairlease.cli.wishes"
 _LOGS: Final = "fairlease.cli.logs"
@@ -59,9 +69,11 @@ def build() -> Parser:
     verbs = root.add_subparsers(title="commands", dest="verb", metavar="COMMAND", required=True)
     shared = [output_options(), identity_options()]
     _add_submit(verbs, [*shared, answer_options()])
+    _add_bundle(verbs, [output_options()])
     _add_questions(verbs, shared)
     _add_job(verbs, shared)
     _add_host_and_budget(verbs, shared)
+    _add_figures(verbs)
     _add_programs(verbs)
     return root
 
@@ -91,11 +103,14 @@ def _add_submit(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     ways.add_argument("--wait", action="store_true", help="wait for the end and exit with the job's code")
     ways.add_argument("--follow", action="store_true", help="--wait, with the job's log on standard output")
     ways.add_argument(
+        "--interactive", action="store_true", help="a terminal in the debug lane: a GPU, 15m and a shell if not said"
+    )
+    ways.add_argument(
         "--start-timeout",
         type=length_ms,
         dest="start_timeout_ms",
         metavar="LENGTH",
-        help="with --wait: exit with 207 when the job has not started by then; the job goes on waiting",
+        help="when waiting: exit with 207 when the job has not started by then; the job goes on waiting",
     )
 
 
@@ -117,6 +132,7 @@ def _add_terms(leaf: Parser) -> None:
     )
     terms.add_argument("--not-resumable", action="store_true", help="an attempt cannot go on from a checkpoint")
     terms.add_argument("--env", type=pair, action="append", metavar="K=V", help="environment of the job; repeatable")
+    terms.add_argument("--bundle", metavar="DIR", help="the code: what is in DIR, which the job finds where it works")
     _add_host_terms(leaf)
     _add_more_terms(leaf)
 
@@ -157,6 +173,12 @@ def _add_more_terms(leaf: Parser) -> None:
     more.add_argument("--start-limit", type=length, metavar="LENGTH", help="how long the gang may take to start (10m)")
 
 
+def _add_bundle(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+    about = "the digest of a directory as a code bundle; uploads nothing"
+    leaf = _leaf(verbs, "bundle", "fairlease.cli.bundle", parents, about=about)
+    leaf.add_argument("directory", metavar="DIR", help="what .fairleaseignore names in it stays out, and .git")
+
+
 def _past(leaf: Parser) -> None:
     """A question that may be asked of an earlier position of the log."""
     leaf.add_argument("--at", type=positive, metavar="POSITION", help="as it was at this position of the log")
@@ -185,7 +207,7 @@ def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
         verbs, "plan", "fairlease.cli.plan", parents, about="what would happen to a contract now; submits nothing"
     )
     plan.usage = "fairlease plan [FILE] [options] [-- CMD ...]"
-    plan.set_defaults(takes_command=True, request_id="plan")
+    plan.set_defaults(takes_command=True, request_id="plan", interactive=False)
     plan.add_argument("file", nargs="?", metavar="FILE", help="contract in YAML or JSON, - for standard input")
     plan.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the sentences (en)")
     _add_terms(plan)
@@ -198,7 +220,7 @@ def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
 
 
 def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
-    words = _branch(verbs, "job", "one job: show, logs, cancel, hold, release")
+    words = _branch(verbs, "job", "one job: show, logs, attach, cancel, hold, release")
     show = _leaf(words, "show", _QUESTIONS, parents, about="a job, its contract and its attempts")
     show.set_defaults(question="job")
     show.add_argument("job", type=job, metavar="JOB")
@@ -207,6 +229,9 @@ def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
     logs.add_argument("--attempt", type=positive, metavar="N", help="this attempt (the latest)")
     logs.add_argument("--host", type=name, metavar="NAME", help="only the part on this host")
+    attach = _leaf(words, "attach", "fairlease.cli.attach", parents, about="a job's terminal; ctrl-] d leaves it")
+    attach.add_argument("job", type=job, metavar="JOB")
+    attach.add_argument("--read-only", action="store_true", help="look on, type nothing")
     cancel = _leaf(words, "cancel", _WISHES, [*parents, answer_options()], about="end a job, by its grace if it runs")
     cancel.set_defaults(wish="cancel-job")
     cancel.add_argument("job", type=job, metavar="JOB")
@@ -241,6 +266,14 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     back = _leaf(hosts, "return", _WISHES, asking, about="take back one's own hold on a host")
     back.set_defaults(wish="return-host")
     back.add_argument("host", type=name, metavar="HOST")
+    back.add_argument(
+        "--check",
+        type=check,
+        action="append",
+        default=[],
+        metavar="NAME=CODE[:TEXT]",
+        help="a check that was made just now: 0 ok, 1 warning, 2 critical, 3 unknown; repeatable",
+    )
     budgets = _branch(verbs, "budget", "the budget tree: show, set, member")
     show = _leaf(
         budgets, "show", _QUESTIONS, parents, about="how a budget and those below it are set, and their shares"
@@ -265,6 +298,38 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     member.add_argument("budget", type=name, metavar="NAME")
     member.add_argument("member", type=account, metavar="ACCOUNT", help="an account, or '*' for everybody")
     member.add_argument("--role", choices=("member", "lead", "none"), default="member", help="(member)")
+
+
+def _add_figures(verbs: "_Verbs[Parser]") -> None:
+    """What a log shows of a period: the figures, who used what, and what it cost."""
+    metrics = _leaf(
+        verbs, "metrics", "fairlease.cli.metrics", [output_options()], about="how the cell did, from its log"
+    )
+    metrics.add_argument("--pool", type=name, metavar="NAME", help="only this pool")
+    metrics.add_argument("--job", type=job, metavar="JOB", help="only this job")
+    acct = _leaf(
+        verbs, "acct", "fairlease.cli.acct", [output_options()], about="what each attempt used and was charged"
+    )
+    acct.add_argument("jobs", nargs="*", type=job, metavar="JOB", help="only these (all)")
+    acct.add_argument("--state", choices=STATES, metavar="STATE", help="only jobs in this state: " + ", ".join(STATES))
+    cost = _leaf(verbs, "cost", "fairlease.cli.cost", [output_options()], about="GPU-hours and money, and per success")
+    cost.add_argument("--by", choices=COSTS, default="budget", help="what a row is (budget)")
+    cost.add_argument("--pool", type=name, metavar="NAME", help="only this pool")
+    cost.add_argument(
+        "--price",
+        type=price,
+        action="append",
+        default=[],
+        metavar="POOL=USD",
+        help="what a GPU-hour of the pool costs; repeatable",
+    )
+    cost.add_argument("--prices", metavar="FILE", help="the same as lines POOL = USD in a TOML file")
+    for leaf in (metrics, acct, cost):
+        leaf.add_argument("--since", type=instant, metavar="WHEN", help="7d before the log's end, or 2026-11-30 (all)")
+        leaf.add_argument("--until", type=instant, metavar="WHEN", help="in the same words (the log's end)")
+        leaf.add_argument("--budget", type=name, metavar="NAME", help="only this budget and all below it")
+        leaf.add_argument("--person", type=name, metavar="NAME", help="only jobs of this account")
+        leaf.add_argument("--log", metavar="FILE", help="a saved log instead of the running cell's")
 
 
 def _add_programs(verbs: "_Verbs[Parser]") -> None:
@@ -324,6 +389,12 @@ def _add_site(leaf: Parser) -> None:
     site = leaf.add_argument_group("hosts", "what is said of the agent's hosts")
     site.add_argument(
         "--pool", type=name, metavar="NAME", help="the pool they join (FAIRLEASE_POOL, else the GPU model)"
+    )
+    site.add_argument(
+        "--address", type=address, metavar="ADDR", help="where other hosts reach this one (FAIRLEASE_HOST_ADDRESS)"
+    )
+    site.add_argument(
+        "--users", type=path, metavar="FILE", help="whose runs are whose, lines ACCOUNT USER (FAIRLEASE_USERS)"
     )
     site.add_argument("--block", type=block, metavar="PATH", help="where they stand, outermost first: row-a/rack-7")
     site.add_argument(

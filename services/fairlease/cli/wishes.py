@@ -15,6 +15,7 @@ from fairlease.cli.link import Receipt, linked
 from fairlease.cli.output import output_of, print_data, print_text, say
 from fairlease.cli.screens import drain_told, names
 from fairlease.cli.table import printable
+from fairlease_schemas.codec import nfc
 from fairlease_schemas.commands import (
     CancelJob,
     ChangeBudget,
@@ -27,6 +28,7 @@ from fairlease_schemas.commands import (
     UndrainHost,
 )
 from fairlease_schemas.explain import CommandAnswer
+from fairlease_schemas.host import Check
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,7 +81,9 @@ def wish_of(args: argparse.Namespace) -> Wish:
         case "cordon-host":
             return CordonHost(host=args.host, reason=args.reason)
         case "return-host":
-            return ReturnHost(host=args.host)
+            at_ms = time.time_ns() // 1_000_000
+            checks = tuple(Check(name=n, code=code, at_ms=at_ms, output=nfc(text)) for n, code, text in args.check)
+            return ReturnHost(host=args.host, checks=checks)
         case "request-drain":
             now_ms = time.time_ns() // 1_000_000
             return RequestDrain(

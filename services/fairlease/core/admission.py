@@ -17,12 +17,14 @@ from fairlease.core.dependency import Fate
 from fairlease.core.dues import NEVER_MS
 from fairlease.core.hold import NOBODY, cancel, hold, release
 from fairlease.core.job import Attempt, Job, Phase
+from fairlease.core.policy_rules import RESTART
 from fairlease.core.stage import Stage
 from fairlease.core.submission import submit
 from fairlease.core.world import World
 from fairlease_schemas import commands, reports
+from fairlease_schemas.address import is_address
 from fairlease_schemas.envelope import Answer, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
-from fairlease_schemas.ids import AttemptId, HostId, job_id, job_of
+from fairlease_schemas.ids import AttemptId, HostId, is_digest, job_id, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
@@ -40,6 +42,8 @@ from fairlease_schemas.job import (
     JobUnblocked,
     Mismatch,
     PartGone,
+    PartReady,
+    Rendezvous,
 )
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason
@@ -55,7 +59,11 @@ MAX_STEP = 10**15
 MAX_DETAIL = 300
 MAX_MISMATCHES, MAX_VALUE = 8, 120
 MAX_FAULTS_TOLD = 8
+MAX_HOSTS_TOLD = 4
+PORTS = range(1, 1 << 16)
 LEASE_LOST = "its host's lease was lost"
+REQUEUE_ME = 85
+"""What a process leaves with that has saved its state and wants to go on later (1.8)."""
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
 
@@ -118,6 +126,8 @@ def _answer(stage: Stage, answer: Answer) -> None:
             hold(stage, answer, answer.said)
         case commands.ReleaseJob():
             release(stage, answer, answer.said)
+        case reports.RunReady():
+            _ready(stage, answer.who, answer.said)
         case reports.RunStarted():
             _started(stage, answer.who, answer.said)
         case reports.CheckpointDone():
@@ -152,6 +162,24 @@ def _reported(stage: Stage, host: str, attempt_id: str, token: str) -> tuple[Job
     return job, attempt
 
 
+def _ready(stage: Stage, host: str, said: reports.RunReady) -> None:
+    """A part of a gang may begin (1.15). The first host must say where they meet, or it is not ready."""
+    found = _reported(stage, host, said.attempt, said.token)
+    if found is None:
+        return
+    job, attempt = found
+    is_first = host == attempt.hosts[0]
+    if len(attempt.parts) == 1 or host in attempt.ready or any(part.host == host for part in attempt.gone):
+        return
+    if is_first and not (said.rendezvous is not None and _can_meet(said.rendezvous)):
+        return
+    stage.emit(job, PartReady(attempt=attempt.id, host=host, rendezvous=said.rendezvous if is_first else None))
+
+
+def _can_meet(at: Rendezvous) -> bool:
+    return is_address(at.address) and at.port in PORTS
+
+
 def _started(stage: Stage, host: str, said: reports.RunStarted) -> None:
     found = _reported(stage, host, said.attempt, said.token)
     if found is None:
@@ -166,7 +194,7 @@ def _checkpoint(stage: Stage, host: str, said: reports.CheckpointDone) -> None:
     found = _reported(stage, host, said.attempt, said.token)
     if found is not None:
         step = said.step if 0 <= said.step <= MAX_STEP else 0
-        stage.emit(found[0], CheckpointConfirmed(attempt=said.attempt, step=step))
+        stage.emit(found[0], CheckpointConfirmed(attempt=said.attempt, step=step, is_bound=said.is_bound))
 
 
 def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
@@ -184,6 +212,7 @@ def _gone(stage: Stage, host: str, said: reports.RunGone) -> None:
         exit_code=exit_code,
         detail=said.detail[:MAX_DETAIL],
         mismatches=tuple(map(_bounded, said.mismatches[:MAX_MISMATCHES])),
+        evidence=said.evidence if is_digest(said.evidence) else "",
     )
     _part_gone(stage, job, event)
 
@@ -225,7 +254,7 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> Job:
     job = stage.emit(job, AttemptEnded(attempt=attempt.id, end=end, exit_code=exit_code))
     if job.is_terminal:
         return job
-    terminal = _terminal(stage.policy, job, end, exit_code, attempt)
+    terminal = _terminal(stage.policy, job, end, exit_code, job.attempts[-1])
     if not isinstance(terminal, JobRequeued):
         stage.end_reason(job)  # of one that was held in the moment of its grant
     job = stage.emit(job, terminal)
@@ -243,23 +272,37 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
     """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was.
 
     What the job did not do itself never counts as a retry: a preemption or drain, and a host's fault, also
-    when the process fails while it is being stopped for one.
+    when the process fails while it is being stopped for one. Nor does it when it saved itself and asked to go on,
+    or is to begin anew because its checkpoint does not fit (8.3): that once, for a clean start resumes nothing.
     """
     if end is End.SUCCEEDED:
         return JobSucceeded(job=job.id)
     if attempt.ending is End.CANCELLED:
         return JobCancelled(job=job.id, account=attempt.stopped_by or job.account)
     if end in (End.PREEMPTED, End.FAULT):
-        return JobRequeued(job=job.id, end=end)
+        return JobRequeued(job=job.id, end=end, rest_ms=faults.rest_ms(job, attempt))
     if end is End.TIMED_OUT:
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
     if attempt.ending in (End.PREEMPTED, End.FAULT):
-        return JobRequeued(job=job.id, end=attempt.ending)
+        return JobRequeued(job=job.id, end=attempt.ending, rest_ms=faults.rest_ms(job, attempt))
+    if end is End.RESUME_REFUSED and policy.on_resume_refused == RESTART and not attempt.is_clean:
+        return JobRequeued(job=job.id, end=end)
+    if _goes_on(job, attempt, end, exit_code):
+        return JobRequeued(job=job.id, end=end)
     if end not in (End.START_FAILED, End.RESUME_REFUSED) and job.retries < job.request.max_retries:
         doubled_ms = policy.retry_backoff_ms << min(job.retries, 30)
         backoff_ms = min(doubled_ms, policy.retry_backoff_cap_ms)
         return JobRequeued(job=job.id, end=end, backoff_ms=backoff_ms, counts_as_retry=True)
     return JobFailed(job=job.id, end=end, exit_code=exit_code)
+
+
+def _goes_on(job: Job, attempt: Attempt, end: End, exit_code: int | None) -> bool:
+    """Whether the job left by itself to go on later from a checkpoint that this attempt is known to have made.
+
+    Without one it would begin where this attempt began, again and again: an ordinary failure.
+    """
+    has_saved = job.request.is_resumable and attempt.checkpoint_ms > 0
+    return end is End.FAILED and exit_code == REQUEUE_ME and has_saved
 
 
 def _duties(stage: Stage) -> None:
@@ -278,7 +321,7 @@ def _duties(stage: Stage) -> None:
         if job is not None and job.live is not None and job.live.id == attempt_id:
             job = stage.emit(job, AttemptEnded(attempt=attempt_id, end=End.CANCELLED))
             if not job.is_apart:  # its hold was cleared by somebody who did not know of the grant
-                stage.emit(job, JobRequeued(job=job.id, end=End.CANCELLED))
+                stage.emit(job, JobRequeued(job=job.id, end=End.CANCELLED, rest_ms=job.rest_ms))
     # By id: how a fold came to its index must not show.
     for attempt_id, name in sorted(stage.world.overtaken.items())[:MAX_DUTIES_PER_RECORD]:
         job = stage.job(name)
@@ -328,4 +371,14 @@ def _due(stage: Stage, job: Job | None) -> None:
         # Before its whole time has passed it is its start that took too long: not all parts of it run (1.15).
         is_over = stage.now_ms >= job.live.granted_ms + job.request.timeout_ms
         end = End.TIMED_OUT if is_over else End.START_FAILED
-        stage.emit(job, AttemptEnding(attempt=job.live.id, end=end, grace_ms=job.request.grace_ms))
+        detail = "" if is_over else _what_is_missing(job.live)
+        stage.emit(job, AttemptEnding(attempt=job.live.id, end=end, grace_ms=job.request.grace_ms, detail=detail))
+
+
+def _what_is_missing(attempt: Attempt) -> str:
+    """Which hosts an attempt that did not start in time waited for; of a large gang the first of them."""
+    started = frozenset(attempt.started)
+    late = attempt.not_ready or tuple(host for host in attempt.hosts if host not in started)
+    more = f" and {len(late) - MAX_HOSTS_TOLD} more" if len(late) > MAX_HOSTS_TOLD else ""
+    what = "never became ready" if attempt.not_ready else "never started"
+    return f"{', '.join(late[:MAX_HOSTS_TOLD])}{more} {what}"

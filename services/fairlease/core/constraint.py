@@ -37,7 +37,7 @@ def could_take(world: World, pool: PoolId, request: Request) -> bool:
     """Whether the pool's registered hosts could take the gang if they were empty and had no hold."""
     able = (host for host in world.fleet.in_pool(pool) if not host_takes(request, host))
     if not _is_same_block(request):  # one more submission must not cost a look at the whole pool
-        return sum(1 for _ in islice(able, request.hosts)) == request.hosts
+        return sum(1 for _ in islice(able, max(request.hosts, 0))) == request.hosts
     return _most(list(able), request) >= request.hosts
 
 

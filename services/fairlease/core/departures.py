@@ -44,7 +44,7 @@ def protected_for_ms(policy: Policy, job: Job, now_ms: int) -> int:
     At least a millisecond: idle work that was told to leave for a promise could else come back at that instant,
     to be told again, for ever (5.6).
     """
-    return max(1, job.request.min_runtime_ms, exempt_until_ms(policy, job) - now_ms)
+    return max(1, job.window_ms, exempt_until_ms(policy, job) - now_ms)
 
 
 def needs_ms(policy: Policy, job: Job, now_ms: int) -> int:

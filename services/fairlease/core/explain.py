@@ -6,7 +6,7 @@ record. What would change the answer is found by asking the steps' own functions
 
 import msgspec
 
-from fairlease.core.job import Job, Phase, replace
+from fairlease.core.job import Attempt, Job, Phase, replace
 from fairlease.core.line import class_key
 from fairlease.core.outlook import LATER, NOW, Outlook, Outlooks
 from fairlease.core.policy_rules import window_bound
@@ -33,6 +33,7 @@ from fairlease_schemas.units import MINUTE_MS, format_length
 
 LANGUAGES = ("en", "zh")
 MAX_COUNTERFACTUALS = 3
+MAX_HOSTS_NAMED = 4
 
 
 def why(world: World, job: Job) -> Why:
@@ -164,7 +165,7 @@ def _smaller(policy: Policy, job: Job) -> list[tuple[str, list[int]]]:
     bound = window_bound(policy, job.gpus)
     windows = []
     window_ms = request.min_runtime_ms // 2
-    while request.is_resumable and not request.lane and window_ms >= bound.shortest_ms:
+    while request.is_resumable and not request.lane and job.rest_ms is None and window_ms >= bound.shortest_ms:
         windows.append(window_ms - window_ms % MINUTE_MS)
         window_ms //= 2
     return [("gpus_per_host", gpus), ("hosts", list(dict.fromkeys(hosts))), ("min_runtime_ms", windows)]
@@ -200,6 +201,8 @@ def _text(  # noqa: PLR0917 - a sentence of everything the answer holds
 ) -> str:
     now_ms = world.log_time_ms
     sentences = [STATES[str(job.phase)][lang].format(**_names(job, lang))]
+    if job.phase is Phase.GRANTED and job.live is not None and job.live.not_ready:
+        sentences.append(_barrier(job.live, lang))
     if job.cancelled_for:
         sentences.append(TAILS["cancelled_for"][lang].format(cause_job=job.cancelled_for))
     sentences += [words[lang].format(**_written(_left(reason, now_ms))) for reason, words in reasons]
@@ -219,12 +222,22 @@ def _text(  # noqa: PLR0917 - a sentence of everything the answer holds
     return _joined(sentences, lang)
 
 
+def _barrier(attempt: Attempt, lang: str) -> str:
+    """How many hosts of a gang are ready, and which it waits for; of many the first in rank order (1.15)."""
+    late = attempt.not_ready
+    more = TAILS["more"][lang].format(count=len(late) - MAX_HOSTS_NAMED) if len(late) > MAX_HOSTS_NAMED else ""
+    count = Number(len(attempt.parts))
+    return TAILS["barrier"][lang].format(
+        ready=Number(len(attempt.ready)), count=count, late=_listed(late[:MAX_HOSTS_NAMED], lang), more=more
+    )
+
+
 def _cause(job: Job, lang: str) -> str:
     """How a job failed: its exit code, else the kind of end and what the agent said about it."""
     if job.exit_code is not None:
         return TAILS["exit-code"][lang].format(code=job.exit_code)
     last = job.attempts[-1] if job.attempts else None
-    detail = next((part.detail for part in last.gone if part.detail), "") if last else ""
+    detail = (last.detail or next((part.detail for part in last.gone if part.detail), "")) if last else ""
     refused = next((part.mismatches for part in last.gone if part.mismatches), ()) if last else ()
     if refused:
         detail = ", ".join(f"{m.field} is {m.found} in the checkpoint, and {m.wanted} here" for m in refused)

@@ -1,7 +1,10 @@
-"""What faults of hosts did to a job: on which hosts its attempts ended so, and which are still sound (7.7)."""
+"""What faults of hosts did to a job: on which hosts its attempts ended so, which are sound, what is left (7.7)."""
+
+from collections.abc import Iterable
 
 from fairlease.core.job import Attempt, Job
-from fairlease_schemas.ids import HostId
+from fairlease.core.state import Promise, Reservation
+from fairlease_schemas.ids import HostId, JobId
 from fairlease_schemas.job import End
 
 
@@ -20,3 +23,23 @@ def sound(attempt: Attempt) -> tuple[HostId, ...]:
     """The other hosts of an attempt that a fault ended, in rank order: kept for the job for a while."""
     broken = faulty(attempt)
     return tuple(host for host in attempt.hosts if host not in broken)
+
+
+def free_for(job: JobId, hosts: Iterable[HostId], owed: Iterable[Reservation | Promise]) -> tuple[HostId, ...]:
+    """Those of the hosts that nobody else has been promised or is kept, in their order (5.6, 6.3)."""
+    others = {host for one in owed if one.job != job for host in one.hosts}
+    return tuple(host for host in hosts if host not in others)
+
+
+def rest_ms(job: Job, attempt: Attempt) -> int | None:
+    """The window that a fault left of its ended attempt; 0 when it was past it, None where a whole one is due.
+
+    A whole one has who was told to leave already, and what cannot go on from a checkpoint: it begins anew, and
+    its window is its whole timeout (1.6). Idle work has none.
+    """
+    if attempt.end is not End.FAULT or attempt.ending is End.PREEMPTED:
+        return None
+    if not job.request.is_resumable or job.is_idle_work:
+        return None
+    left_ms = max(0, attempt.window_ms - (attempt.ended_ms - attempt.granted_ms))
+    return None if left_ms == job.request.min_runtime_ms else left_ms

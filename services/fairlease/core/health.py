@@ -5,6 +5,7 @@ from typing import assert_never
 from fairlease.core import drain, lease
 from fairlease.core import host as hosts
 from fairlease.core.budget import refuse_unreadable
+from fairlease.core.check import return_problems
 from fairlease.core.decision import Decision, decision_ms, is_owed
 from fairlease.core.host import CHANGED_DEVICES, HEALTH, MAX_POOLS, Host
 from fairlease.core.world import World
@@ -19,6 +20,7 @@ from fairlease_schemas.host import (
     HostRegistered,
 )
 from fairlease_schemas.ids import HostId, PoolId
+from fairlease_schemas.job import CommandRefused
 
 _CHANGES = HostRegistered | HostHeld | HostHoldCleared | DrainPlanned | DrainCompleted | DrainCancelled
 
@@ -56,6 +58,19 @@ def _pools_beside(world: World, staged: dict[HostId, Host], pool: PoolId) -> set
     return here.union(world.fleet.pools())
 
 
+def _commanded(
+    world: World, host: Host | None, answer: Answer, said: commands.CordonHost | commands.ReturnHost, now_ms: int
+) -> list[Event]:
+    """A cordon, or its end; a host is given back only with the checks that the policy names (7.4)."""
+    event = hosts.command(host, answer, said)
+    if host is not None and isinstance(event, HostHoldCleared):
+        assert world.policy is not None, "nothing is decided before the first policy"
+        problems = return_problems(world.policy, host, event.checks, now_ms)
+        if problems:
+            return [CommandRefused(account=answer.who, verb="return-host", seq=answer.seq, problems=problems)]
+    return [] if event is None else [event]
+
+
 def _answer(world: World, staged: dict[HostId, Host], answer: Answer, now_ms: int) -> list[Event]:
     match answer.said:
         case reports.HostUp():
@@ -75,8 +90,7 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer, now_ms: in
         case commands.UndrainHost():
             return drain.undrain(_host(world, staged, answer.said.host), answer, answer.said)
         case commands.CordonHost() | commands.ReturnHost():
-            event = hosts.command(_host(world, staged, answer.said.host), answer, answer.said)
-            return [] if event is None else [event]
+            return _commanded(world, _host(world, staged, answer.said.host), answer, answer.said, now_ms)
         case Unreadable():
             return [refuse_unreadable(answer, answer.said)]
         case TimerFired():
@@ -93,6 +107,7 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer, now_ms: in
             | commands.ChangeBudget()
             | commands.ChangeMember()
             | commands.ChangePolicy()
+            | reports.RunReady()
             | reports.RunStarted()
             | reports.RunGone()
             | reports.CheckpointDone()

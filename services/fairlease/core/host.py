@@ -36,6 +36,8 @@ FAULT_KINDS = frozenset((FAULT, CHANGED_DEVICES, LEASE))
 MAX_GPUS = 16
 MAX_SIZE = 10**12
 MAX_POOLS = 16
+MAX_TEXT = 128
+MAX_LABELS = 64
 """Pools with a host at a time: a rank has to name each, in one record, for whoever takes any of them."""
 
 NAME_LIMIT = "1-63 of a-z 0-9 -"
@@ -70,7 +72,10 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """A registered host and its holds, oldest first; `registered_ms` is when it last registered."""
+    """A registered host and its holds, oldest first; `registered_ms` is when it last registered.
+
+    `fault_ms` is when it was last found that something broke here, 0 for never.
+    """
 
     id: HostId
     incarnation: str
@@ -78,6 +83,7 @@ class Host(msgspec.Struct, frozen=True):
     holds: tuple[Hold, ...] = ()
     registered_ms: int = 0
     drain: Drain | None = None
+    fault_ms: int = 0
 
     def is_held_as(self, kind: str) -> bool:
         """Whether a hold of that kind stands."""
@@ -101,13 +107,16 @@ def evolve(host: Host | None, event: HostEvent, at_ms: int) -> Host | None:
     """The host after the event; holds outlive a new registration."""
     match event:
         case HostRegistered():
-            holds, drain = (host.holds, host.drain) if host else ((), None)
-            return Host(event.host, event.incarnation, event.inventory, holds, at_ms, drain)
+            fresh = Host(event.host, event.incarnation, event.inventory, registered_ms=at_ms)
+            if host is None:
+                return fresh
+            return msgspec.structs.replace(fresh, holds=host.holds, drain=host.drain, fault_ms=host.fault_ms)
         case HostHeld():
             if host is None:
                 return None
             hold = Hold(event.owner, event.kind, event.reason, at_ms)
-            return msgspec.structs.replace(host, holds=(*host.holds, hold))
+            fault_ms = at_ms if event.kind in FAULT_KINDS else host.fault_ms
+            return msgspec.structs.replace(host, holds=(*host.holds, hold), fault_ms=fault_ms)
         case HostHoldCleared():
             if host is None:
                 return None
@@ -153,7 +162,11 @@ def register(
     their old places. It is held until that work is gone, and registers at the next report.
     """
     who = answer.who
-    problems = tuple(chain(_name_problems(who), _inventory_problems(said.inventory), _pool_problems(said, pools)))
+    problems = tuple(
+        chain(
+            _name_problems(who), _inventory_problems(said.inventory), _text_problems(said), _pool_problems(said, pools)
+        )
+    )
     if problems:
         return CommandRefused(account=who[:63], verb="host-up", seq=answer.seq, problems=problems)
     if host is not None and (host.incarnation, host.inventory) == (said.incarnation, said.inventory):
@@ -170,7 +183,7 @@ def _name_problems(who: HostId) -> Iterator[Problem]:
         yield Problem(
             field="host",
             rule="1.3",
-            value=who[:80],
+            value=_shown(who),
             limit=NAME_LIMIT,
             way_out="let the agent give the host such a name",
         )
@@ -182,7 +195,7 @@ def _inventory_problems(inventory: Inventory) -> Iterator[Problem]:
         yield Problem(
             field="inventory.pool",
             rule="1.3",
-            value=inventory.pool[:80],
+            value=_shown(inventory.pool),
             limit=NAME_LIMIT,
             way_out="give the host's agent a pool with such a name",
         )
@@ -195,12 +208,11 @@ def _inventory_problems(inventory: Inventory) -> Iterator[Problem]:
             limit=f"1-{MAX_GPUS} GPUs",
             way_out="let the agent offer a part of them, or find out why it sees none",
         )
-    twice = next((gpu for place, gpu in enumerate(gpus) if gpu in gpus[:place]), None)
-    if twice is not None:
+    elif len(set(gpus)) < len(gpus):
         yield Problem(
             field="inventory.gpus",
             rule="1.3",
-            value=twice[:80],
+            value=_shown(next(gpu for gpu in gpus if gpus.count(gpu) > 1)),
             limit="each GPU once",
             way_out="let the agent name every GPU by an id of its own",
         )
@@ -214,6 +226,37 @@ def _inventory_problems(inventory: Inventory) -> Iterator[Problem]:
                 limit=f"0-{MAX_SIZE}",
                 way_out="let the agent report what is there, in MiB or cores",
             )
+
+
+def _text_problems(said: HostUp) -> Iterator[Problem]:
+    """What an agent says in words and everybody sees: short, and nothing that a terminal or a log obeys."""
+    inventory = said.inventory
+    if len(inventory.labels) > MAX_LABELS:
+        yield Problem(
+            field="inventory.labels",
+            rule="1.3",
+            value=f"{len(inventory.labels)} labels",
+            limit=f"{MAX_LABELS} labels",
+            way_out="let the agent say what contracts ask for, and no more",
+        )
+        return
+    named = [("incarnation", said.incarnation), ("model", inventory.model), ("block", inventory.block)]
+    named += [("gpus", gpu) for gpu in inventory.gpus[:MAX_GPUS]]
+    named += [("labels", text) for label in inventory.labels.items() for text in label]
+    for name, text in named:
+        if len(text) > MAX_TEXT or not text.isprintable():
+            yield Problem(
+                field=name if name == "incarnation" else f"inventory.{name}",
+                rule="1.3",
+                value=_shown(text),
+                limit=f"at most {MAX_TEXT} printable characters",
+                way_out="let the agent say it shorter, in letters that can be printed",
+            )
+
+
+def _shown(text: str) -> str:
+    """What somebody wrote, short and fit for the log."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:80])
 
 
 def _pool_problems(said: HostUp, pools: Collection[PoolId]) -> Iterator[Problem]:
@@ -245,7 +288,9 @@ def command(
             return None
         return HostHeld(host=host.id, owner=answer.who, kind=CORDON, reason=said.reason[:200])
     if own:
-        return HostHoldCleared(host=host.id, owner=answer.who, kind=DRAIN if DRAIN in own else CORDON)
+        return HostHoldCleared(
+            host=host.id, owner=answer.who, kind=DRAIN if DRAIN in own else CORDON, checks=said.checks
+        )
     if host.holds:
         owners = ", ".join(sorted({hold.owner for hold in host.holds}))
         problem = Problem(

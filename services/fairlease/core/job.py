@@ -30,6 +30,8 @@ from fairlease_schemas.job import (
     JobTimedOut,
     JobUnblocked,
     PartGone,
+    PartReady,
+    Rendezvous,
     Request,
 )
 
@@ -62,7 +64,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `checkpoint_ms` is when its last checkpoint was confirmed, 0 for never; `caused_gpu_ms` what its victims
     lost when they left for it (2.6). `ending` is the end that was asked for, by `stopped_by` if not its owner,
     `stop_for` the claim it makes room for, `drained_from` the host that drains, with `is_credited` at its
-    deadline; `gone` are the parts that have left, in the order of their reports.
+    deadline; `gone` are the parts that have left, in the order of their reports. `ready` are the hosts whose parts
+    may begin, `rendezvous` is where they meet (1.15); `detail` says more about the end that was asked for. `is_clean`
+    when it resumes nothing.
     """
 
     id: AttemptId
@@ -90,6 +94,23 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     start_limit_ms: int = 0
     drained_from: HostId = ""
     is_credited: bool = False
+    ready: tuple[HostId, ...] = ()
+    rendezvous: Rendezvous | None = None
+    detail: str = ""
+    is_clean: bool = False
+
+    @property
+    def is_go(self) -> bool:
+        """Whether its parts may begin: each can, or there is but one. Once so it stays so."""
+        return len(self.parts) == 1 or len(self.ready) == len(self.parts)
+
+    @property
+    def not_ready(self) -> tuple[HostId, ...]:
+        """The hosts that a gang waits for before it begins, in rank order."""
+        if self.is_go:
+            return ()
+        ready = frozenset(self.ready)
+        return tuple(host for host in self.hosts if host not in ready)
 
     @property
     def gpus(self) -> int:
@@ -118,7 +139,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `preemptions_ms` are the last instants at which it was told to leave for somebody (5.7), and
     `caused_gpu_ms` what victims have lost for its claim so far, handed to its next attempt. `held_by` is who
-    holds it, `cancelled_for` the job whose end ended it (1.11).
+    holds it, `cancelled_for` the job whose end ended it (1.11), `rest_ms` what a fault left of its window (7.7).
+    `bound_to` is the pool that its last checkpoint can be read in, empty for any, and `is_clean` says that what it
+    has saved does not fit and nothing has been saved since: its next attempt begins anew (8.3).
     """
 
     id: JobId
@@ -142,6 +165,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     held_by: AccountId = ""
     held_for: str = ""
     cancelled_for: JobId = ""
+    rest_ms: int | None = None
+    bound_to: PoolId = ""
+    is_clean: bool = False
 
     @property
     def live(self) -> Attempt | None:
@@ -158,6 +184,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.is_terminal or self.phase is Phase.HELD
 
     @property
+    def pools(self) -> tuple[PoolId, ...]:
+        """Where it competes: the pools that it accepts, in order, or the one that its checkpoint keeps it to (8.3)."""
+        return (self.bound_to,) if self.bound_to else self.request.pools
+
+    @property
+    def window_ms(self) -> int:
+        """The window of its next attempt: a whole one, or what a fault left of the last."""
+        return self.request.min_runtime_ms if self.rest_ms is None else self.rest_ms
+
+    @property
     def is_idle_work(self) -> bool:
         """Unbudgeted, preemptible at once (1.4)."""
         return self.request.min_runtime_ms == 0
@@ -168,7 +204,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 JobEvent = (
-    AttemptStarted
+    PartReady
+    | AttemptStarted
     | CheckpointConfirmed
     | AttemptEnding
     | PartGone
@@ -188,7 +225,7 @@ JobEvent = (
 def subject_of(event: JobEvent) -> JobId:
     """The job that the event is about."""
     match event:
-        case AttemptStarted() | CheckpointConfirmed() | AttemptEnding() | PartGone() | AttemptEnded():
+        case PartReady() | AttemptStarted() | CheckpointConfirmed() | AttemptEnding() | PartGone() | AttemptEnded():
             return job_of(event.attempt)
         case _:
             return event.job
@@ -225,6 +262,7 @@ def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
         is_stillborn=is_stillborn,
         caused_gpu_ms=job.caused_gpu_ms,
         start_limit_ms=event.start_limit_ms,
+        is_clean=job.is_clean,
     )
     phase = job.phase if is_stillborn else Phase.GRANTED
     return replace(job, attempts=(*job.attempts, attempt), phase=phase, caused_gpu_ms=0)
@@ -245,7 +283,9 @@ def preempt(job: Job, event: EvictionOrdered, at_ms: int) -> Job:
     return replace(job, preemptions_ms=(*job.preemptions_ms[1 - KEPT_PREEMPTIONS :], at_ms))
 
 
-def stop(job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by: AccountId = "") -> Job:
+def stop(
+    job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by: AccountId = "", detail: str = ""
+) -> Job:
     """The job with its live attempt asked to stop; the first ask stands, its end too unless this is a cancel.
 
     An eviction decided before a cancel or a failure was known comes after it in the log (log.md L3).
@@ -261,6 +301,7 @@ def stop(job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by
         grace_ms=grace_ms if first else attempt.grace_ms,
         stop_for=claim or attempt.stop_for,
         stopped_by=by or attempt.stopped_by,
+        detail=detail if first else attempt.detail,
     )
     phase = job.phase if job.is_apart or attempt.is_stillborn else Phase.STOPPING
     return replace(job, attempts=(*job.attempts[:-1], stopping), phase=phase)
@@ -269,15 +310,22 @@ def stop(job: Job, end: End, grace_ms: int, at_ms: int, *, claim: JobId = "", by
 def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
     """The job after the event. Total: an event about a state that is past changes nothing it should not."""
     match event:
+        case PartReady():
+            return _part_ready(job, event)
         case AttemptStarted():
             return _part_started(job, event, at_ms)
         case CheckpointConfirmed():
             attempt = job.live
             if attempt is None:
                 return job
-            return replace(job, attempts=(*job.attempts[:-1], replace(attempt, checkpoint_ms=at_ms)))
+            return replace(
+                job,
+                attempts=(*job.attempts[:-1], replace(attempt, checkpoint_ms=at_ms)),
+                bound_to=attempt.pool if event.is_bound and job.request.is_resumable else "",
+                is_clean=False,
+            )
         case AttemptEnding():
-            return stop(job, event.end, event.grace_ms, at_ms, by=event.account)
+            return stop(job, event.end, event.grace_ms, at_ms, by=event.account, detail=event.detail)
         case PartGone():
             attempt = job.live
             if attempt is None:
@@ -290,15 +338,7 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             over = replace(attempt, end=event.end, exit_code=event.exit_code, ended_ms=at_ms)
             return replace(job, attempts=(*job.attempts[:-1], over))
         case JobRequeued():
-            if job.phase is Phase.HELD:  # it was held while it was granted, and stays so
-                return replace(job, retries=job.retries + event.counts_as_retry, waiting_since_ms=at_ms)
-            return replace(
-                job,
-                phase=Phase.BACKOFF if event.backoff_ms else Phase.WAITING,
-                backoff_until_ms=at_ms + event.backoff_ms if event.backoff_ms else 0,
-                retries=job.retries + event.counts_as_retry,
-                waiting_since_ms=at_ms,
-            )
+            return _requeued(job, event, at_ms)
         case JobReleased():
             return replace(job, phase=Phase.WAITING, backoff_until_ms=0)
         case JobUnblocked():
@@ -327,6 +367,18 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
             assert_never(event)
 
 
+def _requeued(job: Job, event: JobRequeued, at_ms: int) -> Job:
+    """The job waits again; one that was held while it was granted stays held."""
+    retries = job.retries + event.counts_as_retry
+    job = replace(job, retries=retries, waiting_since_ms=at_ms, rest_ms=event.rest_ms)
+    if event.end is End.RESUME_REFUSED:  # what it has saved is set aside before it begins anew
+        job = replace(job, bound_to="", is_clean=True)
+    if job.phase is Phase.HELD:
+        return job
+    until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
+    return replace(job, phase=Phase.BACKOFF if event.backoff_ms else Phase.WAITING, backoff_until_ms=until_ms)
+
+
 def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
     """The job competes again, or waits on for what the event says; one that still has an attempt, for its end."""
     attempt = job.live
@@ -343,6 +395,12 @@ def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
     return replace(job, phase=phase, held_by="", held_for="", backoff_until_ms=until_ms, waiting_since_ms=at_ms)
 
 
+def has_got_its_go(before: Job, after: Job) -> bool:
+    """Whether the live attempt's parts may begin from here on, and could not before (1.15)."""
+    old, new = before.live, after.live
+    return old is not None and new is not None and new.is_go and not old.is_go
+
+
 def due_ms(job: Job) -> int | None:
     """When admission has to look at the job again: its attempt's time-out or start limit, or the end of its backoff."""
     if job.phase is Phase.BACKOFF:
@@ -356,13 +414,37 @@ def due_ms(job: Job) -> int | None:
     return attempt.granted_ms + limit_ms
 
 
+def _part_ready(job: Job, event: PartReady) -> Job:
+    """The attempt with one more host whose part may begin."""
+    attempt = job.live
+    if attempt is None:
+        return job
+    ready = replace(attempt, ready=_with(attempt, event.host), rendezvous=event.rendezvous or attempt.rendezvous)
+    return replace(job, attempts=(*job.attempts[:-1], ready))
+
+
+def _with(attempt: Attempt, host: HostId) -> tuple[HostId, ...]:
+    """The hosts that are ready, this one too. Of one host nobody waits for another: nothing is kept."""
+    if len(attempt.parts) == 1 or host in attempt.ready:
+        return attempt.ready
+    return (*attempt.ready, host)
+
+
 def _part_started(job: Job, event: AttemptStarted, at_ms: int) -> Job:
-    """The attempt with one more host running; the job runs when all do."""
+    """The attempt with one more host running; the job runs when all do.
+
+    What runs was ready: an agent of an earlier release knows no barrier, and the others must not wait for its word.
+    """
     attempt = job.live
     if attempt is None:
         return job
     started = (*attempt.started, event.host)
     is_whole = len(started) == len(attempt.parts)
-    attempt = replace(attempt, started=started, started_ms=at_ms if is_whole else attempt.started_ms)
+    attempt = replace(
+        attempt,
+        started=started,
+        started_ms=at_ms if is_whole else attempt.started_ms,
+        ready=_with(attempt, event.host),
+    )
     phase = Phase.RUNNING if is_whole and job.phase is Phase.GRANTED else job.phase
     return replace(job, attempts=(*job.attempts[:-1], attempt), phase=phase)

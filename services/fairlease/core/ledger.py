@@ -98,6 +98,7 @@ def _answer(stage: Stage, answer: Answer) -> None:
             | commands.RequestDrain()
             | commands.UndrainHost()
             | reports.HostUp()
+            | reports.RunReady()
             | reports.RunStarted()
             | reports.RunGone()
             | reports.CheckpointDone()

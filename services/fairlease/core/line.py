@@ -19,13 +19,14 @@ def class_key(job: Job) -> str:
     """The name of the job's class: all that placement and ranking read of a request, in words.
 
     In the debug lane the account belongs to it, because the lane counts by person (3.1). What is asked of
-    the hosts may be long and stands there as a digest.
+    the hosts may be long and stands there as a digest. What a fault left of a window is no whole one (7.7).
     """
     request = job.request
-    pools = "+".join(request.pools)
+    pools = "+".join(job.pools)
     lane = f"/{request.lane}:{job.account}" if request.lane else ""
     shape = f"{request.hosts}x{request.gpus_per_host}"
-    return f"{job.budget}/{pools}/{shape}/{request.min_runtime_ms}ms{lane}{_needs(request)}"
+    rest = "" if job.rest_ms is None else f"/rest-{job.rest_ms}ms"
+    return f"{job.budget}/{pools}/{shape}/{request.min_runtime_ms}ms{rest}{lane}{_needs(request)}"
 
 
 def _needs(request: Request) -> str:

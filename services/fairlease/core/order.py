@@ -25,6 +25,7 @@ def host_order(world: World, host: HostId) -> HostOrder:
         host=host,
         runs=tuple(runs),
         lease_ms=policy.lease_ms,
+        incarnation=known.incarnation if (known := world.fleet.hosts.get(host)) is not None else "",
     )
 
 
@@ -34,7 +35,8 @@ def _is_gone(attempt: Attempt, host: HostId) -> bool:
 
 def _run(world: World, policy: Policy, host: HostId, job: Job, attempt: Attempt) -> RunOrder:
     rank = attempt.hosts.index(host)
-    uuids = world.fleet.hosts[host].inventory.gpus
+    there = world.fleet.hosts[host]
+    uuids = there.inventory.gpus
     return RunOrder(
         attempt=attempt.id,
         job=job.id,
@@ -48,6 +50,11 @@ def _run(world: World, policy: Policy, host: HostId, job: Job, attempt: Attempt)
         margin_ms=policy.stop_margin_ms,
         run_grace_ms=job.request.grace_ms,
         array_index=_array_index(job),
+        is_go=attempt.is_go,
+        rendezvous=attempt.rendezvous if attempt.is_go else None,
+        account=job.account,
+        is_of_before=attempt.granted_ms < there.registered_ms,  # a host with work registers anew after a boot alone
+        is_clean=attempt.is_clean,
     )
 
 

@@ -58,7 +58,7 @@ class Outlooks:
 
     def best(self, job: Job) -> Outlook | None:
         """The soonest outlook over the pools that the job accepts, in their order; None when it accepts none."""
-        found = [self.of(job, pool) for pool in job.request.pools if pool in self._world.fleet.pools()]
+        found = [self.of(job, pool) for pool in job.pools if pool in self._world.fleet.pools()]
         return min(found, key=_soonness, default=None)
 
     def of(self, job: Job, pool: PoolId) -> Outlook:
@@ -110,7 +110,7 @@ class Outlooks:
 def pool_rank(world: World, pool: PoolId) -> PoolRank:
     """What caps read of a rank: how large the pool is, and who waits for it."""
     meter = world.fleet.schedulable.get(pool)
-    waiting = (w for w in world.line.classes.values() if pool in w.sample.request.pools)
+    waiting = (w for w in world.line.classes.values() if pool in w.sample.pools)
     leaves = tuple(request_class(w) for w in waiting if not w.sample.is_idle_work)
     return PoolRank(pool=pool, schedulable_gpus=meter.value if meter else 0, nodes=(), leaves=leaves)
 
@@ -128,7 +128,7 @@ def permit_now(policy: Policy, scales: Scales, job: Job, *, is_counted: bool) ->
     else:
         is_under = any(node.is_under for node in scales.path(job.budget))
         licence = Licence.UNDER_SHARE if is_under else Licence.OVER_SHARE
-    window_gpu_ms = job.gpus * job.request.min_runtime_ms
+    window_gpu_ms = job.gpus * job.window_ms
     return permit_for(policy, scales, job.budget, licence, window_gpu_ms, is_counted=is_counted)
 
 

@@ -5,6 +5,8 @@ that many may hold (a promise, a reservation, a reason) are frozen; the state it
 place. What can be derived is not in it.
 """
 
+from enum import StrEnum
+
 import msgspec
 
 from fairlease.core.budget import Piece, Uncharged
@@ -73,6 +75,21 @@ def promise_of(event: cycle_events.PromiseMade, address: Address, now_ms: int) -
         licence=event.licence,
         made=address,
     )
+
+
+class Used(StrEnum):
+    """What a promise came to when a grant used it up; the names are those of `PromiseBook`."""
+
+    KEPT = "kept"
+    VOIDED = "voided"
+    BROKEN = "broken"
+
+
+def use_of(promise: Promise, now_ms: int, closed_ms: int, stop_margin_ms: int) -> Used:
+    """Kept when the grant came by the time promised, void after an outage: no cycle closed in the stop margin (6.4)."""
+    if now_ms <= promise.start_ms:
+        return Used.KEPT
+    return Used.VOIDED if closed_ms < promise.start_ms - stop_margin_ms else Used.BROKEN
 
 
 def is_served(kept: Reservation | None) -> bool:

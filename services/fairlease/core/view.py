@@ -39,6 +39,8 @@ from fairlease_schemas.explain import (
 )
 from fairlease_schemas.ids import BudgetId, HostId, JobId
 
+MAX_EVIDENCE = 8
+"""Parts of an attempt whose evidence is named: one of two thousand hosts stays one message."""
 MAX_ACCOUNTS = 50
 """Accounts of one role that a node lists: the view of a large tree stays one message."""
 
@@ -206,6 +208,9 @@ def job_view(world: World, job: Job) -> JobView:
         cancelled_for=job.cancelled_for,
         array_index=request.array.index if request.array is not None else None,
         array_count=request.array.count if request.array is not None else 0,
+        bound_to=job.bound_to,
+        is_clean=job.is_clean and not job.is_terminal,
+        rest_ms=job.rest_ms if job.live is None and not job.is_terminal else None,
     )
 
 
@@ -223,9 +228,12 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         end=str(attempt.end) if attempt.end else "",
         exit_code=attempt.exit_code,
         token=str(attempt.token),
-        detail=next((part.detail for part in attempt.gone if part.detail), ""),
+        detail=attempt.detail or next((part.detail for part in attempt.gone if part.detail), ""),
         stop_for=attempt.stop_for,
         drained_from=attempt.drained_from,
+        not_ready=() if attempt.is_stillborn else attempt.not_ready,
+        rendezvous=str(attempt.rendezvous) if attempt.rendezvous is not None else "",
+        evidence=dict([(part.host, part.evidence) for part in attempt.gone if part.evidence][:MAX_EVIDENCE]),
     )
 
 

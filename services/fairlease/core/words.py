@@ -176,6 +176,11 @@ TAILS: Final[dict[str, Words]] = {
         "en": "{cause_job}, which it waited for, did not end well",
         "zh": "它等待的 {cause_job} 未能成功结束",
     },
+    "barrier": {
+        "en": "{ready} of {count:host} {ready:is|are} ready, and it waits for {late}{more}",
+        "zh": "{count} 台主机中 {ready} 台就绪，正在等待 {late}{more}",
+    },
+    "more": {"en": " and {count} more", "zh": " 等另外 {count} 台"},
     "rank": {"en": "it is number {rank} in line", "zh": "排在第 {rank} 位"},
     "promise": {"en": "it is promised to start within {length}", "zh": "承诺在 {length} 内启动"},
     "gpus_per_host": {

@@ -18,7 +18,7 @@ from fairlease.core.budget import Piece, Tree, Uncharged, node_of, owed
 from fairlease.core.dependency import Dependents
 from fairlease.core.dues import Dues
 from fairlease.core.fairshare.usage import Lumps, Meter
-from fairlease.core.faults import sound
+from fairlease.core.faults import free_for, sound
 from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
 from fairlease.core.membership import Members
@@ -32,7 +32,9 @@ from fairlease.core.state import (
     PromiseBook,
     Reservation,
     State,
+    Used,
     promise_of,
+    use_of,
 )
 from fairlease_schemas import budget as budget_events
 from fairlease_schemas import cycle as cycle_events
@@ -285,7 +287,8 @@ class World:
             case budget_events.AttemptCharged():
                 self._attempt_charged(event, now_ms)
             case (
-                job_events.AttemptStarted()
+                job_events.PartReady()
+                | job_events.AttemptStarted()
                 | job_events.CheckpointConfirmed()
                 | job_events.AttemptEnding()
                 | job_events.PartGone()
@@ -327,7 +330,7 @@ class World:
             ):
                 self._host_changed(event, now_ms)
             case host_events.LeaseLost():
-                self._lease_lost(event)
+                self._lease_lost(event, now_ms)
             case host_events.BreakerTripped():
                 self._s.breaker[event.pool] = now_ms
             case budget_events.BudgetChanged():
@@ -374,7 +377,9 @@ class World:
                 self._news()
             if changed.live is not None:
                 self._touch(changed.live)
-        elif isinstance(event, job_events.AttemptEnding) and changed.live is not None:
+        elif changed.live is not None and (
+            isinstance(event, job_events.AttemptEnding) or lives.has_got_its_go(job, changed)
+        ):
             self._touch(changed.live)
         if changed.live is not None:
             self._mark_overtaken(changed, changed.live)
@@ -509,16 +514,22 @@ class World:
         self._s.policy_address = address
         self._news()
 
-    def _lease_lost(self, event: host_events.LeaseLost) -> None:
+    def _lease_lost(self, event: host_events.LeaseLost, now_ms: int) -> None:
+        host = self._s.hosts.get(event.host)
+        if host is not None:
+            self._s.hosts[host.id] = lives.replace(host, fault_ms=now_ms)
         for name in event.attempts:
             if name in self._live:
                 self._s.lost[name] = (*self._s.lost.get(name, ()), event.host)
 
     def _host_changed(self, event: facts.HostEvent, now_ms: int) -> None:
-        host = facts.evolve(self._s.hosts.get(event.host), event, now_ms)
+        before = self._s.hosts.get(event.host)
+        host = facts.evolve(before, event, now_ms)
         if host is not None:
             self.fleet.put_host(host, now_ms, forget_before_ms=self._forget_before_ms())
             self._s.ordered.setdefault(host.id, self._s.position)  # a first order says how long its lease is
+            if before is not None and before.incarnation != host.incarnation:
+                self._s.ordered[host.id] = self._s.position  # its order says for which boot it is
             self._news()
 
     # the cycle -----------------------------------------------------------------------------------------
@@ -547,9 +558,10 @@ class World:
         self._s.reservations[event.job] = Reservation(event.job, event.pool, event.hosts, expires_ms, address)
 
     def _reserve_after_fault(self, job: lives.Job, address: Address, now_ms: int) -> None:
-        """Hosts on which the job's last attempt was not ended by the fault stay kept for it (7.7)."""
-        last = job.attempts[-1]
-        hosts, policy = sound(last), self._s.policy
+        """Hosts of the job's last attempt that the fault spared stay kept for it (7.7), but what is another's."""
+        last, policy = job.attempts[-1], self._s.policy
+        kept = [one for one in self._s.reservations.values() if now_ms < one.expires_ms]
+        hosts = free_for(job.id, sound(last), (*kept, *self._s.promises.values()))
         if hosts and policy is not None and policy.fault_reserve_ms and job.phase is lives.Phase.WAITING:
             until_ms = now_ms + policy.fault_reserve_ms
             self._s.reservations[job.id] = Reservation(job.id, last.pool, hosts, until_ms, address, is_part=True)
@@ -575,11 +587,10 @@ class World:
         promise = self._s.promises.pop(job, None)
         if promise is not None:
             book, policy = self._s.promise_book, self._s.policy
-            is_late = now_ms > promise.start_ms
-            has_outage = self._s.closed_ms < promise.start_ms - (policy.stop_margin_ms if policy else 0)
-            book.kept += not is_late
-            book.voided += is_late and has_outage
-            book.broken += is_late and not has_outage
+            used = use_of(promise, now_ms, self._s.closed_ms, policy.stop_margin_ms if policy else 0)
+            book.kept += used is Used.KEPT
+            book.voided += used is Used.VOIDED
+            book.broken += used is Used.BROKEN
 
 
 def _index_order(job: lives.Job) -> Address:

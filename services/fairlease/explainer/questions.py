@@ -18,6 +18,8 @@ from fairlease_schemas.job import Request
 Handler = Callable[[bytes], Awaitable[bytes]]
 WorldAt = Callable[[int], Awaitable[World]]
 MAX_ROWS: Final = 100_000
+MOST_NAMED: Final = 32
+"""Pools, GPU models, labels or jobs to wait for in one request: no contract may name more of any."""
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 
 
@@ -74,6 +76,10 @@ def handlers(now: Callable[[], World], past: WorldAt) -> dict[str, Handler]:
         return explain.why(world, found) if found is not None else _unknown(asked)
 
     def plan(world: World, asked: AskPlan) -> Reply:
+        too_many = _named_too_often(asked.request)
+        if too_many:
+            text = f"request.{too_many}: more than {MOST_NAMED}, which no contract may name: leave some out"
+            return Trouble(code="bad-question", text=text)
         return planning.plan(world, asked.account, asked.budget, asked.request)
 
     answers: dict[str, tuple[type[Asked], Callable[[World, Any], Reply]]] = {
@@ -87,6 +93,15 @@ def handlers(now: Callable[[], World], past: WorldAt) -> dict[str, Handler]:
         "policy": (Asked, lambda world, _asked: view.policy_view(world)),
     }
     return {question: _answering(kind, answer, now, past) for question, (kind, answer) in answers.items()}
+
+
+def _named_too_often(request: Request) -> str:
+    """The list of a request that is longer than any contract's, for each is compared with every host; else empty."""
+    lists = {"pools": request.pools, "after": request.after}
+    if request.constraints is not None:
+        lists |= {"constraints.gpu_models": request.constraints.gpu_models}
+        lists |= {"constraints.labels": tuple(request.constraints.labels)}
+    return next((name for name, named in lists.items() if len(named) > MOST_NAMED), "")
 
 
 def _rows(limit: int) -> int:

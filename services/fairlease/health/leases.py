@@ -175,10 +175,10 @@ def _lease_of(data: str) -> int:
     """The lease that the body of a renewal names; 0 where it names none."""
     try:
         said = json.loads(base64.b64decode(data))
-    except ValueError:
+    except (ValueError, RecursionError):
         return 0
     length_ms = said.get("lease_ms") if isinstance(said, dict) else None
-    return length_ms if isinstance(length_ms, int) and 0 < length_ms < _LONGEST_LEASE_MS else 0
+    return length_ms if type(length_ms) is int and 0 < length_ms < _LONGEST_LEASE_MS else 0
 
 
 def _is_held(host: Host | None) -> bool:

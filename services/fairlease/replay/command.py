@@ -9,7 +9,6 @@ was judged. Whoever cannot tell says so with a code of its own: a missing log is
 import argparse
 import asyncio
 import json
-import logging
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,19 +18,13 @@ from typing import IO, Final
 import msgspec
 
 from fairlease.replay.verify import ReplayReport, verify
-from fairlease.runtime import keys
-from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import ShellError
-from fairlease.runtime.follower import Entry, Follower
-from fairlease.runtime.log import LogClient
-from fairlease.runtime.settings import read_settings
+from fairlease.runtime.export import export
 from fairlease_schemas.codec import Unreadable
 
 EQUAL: Final = 0
 DIVERGED: Final = 1
 CANNOT_TELL: Final = 2
-SILENCE_S: Final = 10.0
-"""How long a bus may hand out nothing, before it is not waited for."""
 _WAY_OUT: Final = "name a file written by `fairlease replay --live --save FILE`, or start the cell with `fairlease up`"
 _SHOWN_CHARS: Final = 2_000
 
@@ -65,13 +58,13 @@ def _live(kept: Path | None) -> ReplayReport:
     """The verdict on the cell's log. A file of that name is replaced once the whole log is there, not before."""
     if kept is None:
         with tempfile.TemporaryFile() as log:
-            asyncio.run(_copy(log))
+            asyncio.run(export(log, "fairlease-replay"))
             log.seek(0)
             return _judged(log)
     fresh = kept.with_name(kept.name + ".new")
     try:
         with fresh.open("wb") as log:
-            asyncio.run(_copy(log))
+            asyncio.run(export(log, "fairlease-replay"))
         fresh.replace(kept)
     finally:
         fresh.unlink(missing_ok=True)
@@ -106,47 +99,6 @@ def _judged(log: IO[bytes]) -> ReplayReport:
     if report.positions == 0:
         raise CannotTell("the log holds no record: nothing was decided, so nothing can be compared")
     return report
-
-
-async def _copy(log: IO[bytes]) -> None:
-    """Write the live log to disk, a record a line, as far as it went when this was called.
-
-    BusAway when no bus answers or it does not hand out the records; LogDamaged when some are missing.
-    """
-    logging.getLogger("fairlease").addHandler(logging.NullHandler())
-    settings = read_settings()
-    key = keys.find(settings, keys.AUDIT)
-    client = await connect(settings, "fairlease-replay", key=key, exit_on_close=False)
-    try:
-        tail = await LogClient(client, settings.subjects).tail()
-        follower = Follower(client, settings.subjects, lambda batch: _write(log, batch, tail))
-        client.guard.on_reconnect(follower.renew)
-        following = asyncio.create_task(follower.run())
-        reached = asyncio.create_task(follower.reached(tail))
-        try:
-            await _patiently(follower, following, reached)
-        finally:
-            for task in (following, reached):
-                task.cancel()
-            await asyncio.gather(following, reached, return_exceptions=True)
-    finally:
-        await client.close()
-    log.flush()
-
-
-async def _patiently(follower: Follower, following: asyncio.Task[None], reached: asyncio.Task[None]) -> None:
-    """Until the tail is reached; CannotTell when nothing comes for a while, what ended the follower when it ended."""
-    while not reached.done():
-        position = follower.position
-        await asyncio.wait((following, reached), timeout=SILENCE_S, return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            await following
-        if follower.position == position and not reached.done():
-            raise CannotTell(f"the bus hands out nothing after record {position}")
-
-
-async def _write(log: IO[bytes], batch: list[Entry], tail: int) -> None:
-    log.writelines(data + b"\n" for position, _, _, data in batch if position <= tail)
 
 
 def _data(report: ReplayReport, form: str) -> str:

@@ -76,7 +76,7 @@ def example() -> str:
 
 def may_publish(one: Identity) -> tuple[str, ...]:
     """Every subject it may publish to, but for the answers to questions it was asked."""
-    return tuple(way.name for way in one.sends)
+    return (*(way.name for way in one.sends), *one.says)
 
 
 def may_subscribe(one: Identity) -> tuple[str, ...]:

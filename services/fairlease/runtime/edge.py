@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.runtime.bus import Message
-from fairlease.runtime.strict import strict_json
+from fairlease.runtime.strict import plain_text, strict_json
 from fairlease_schemas import commands, reports
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.envelope import Answer, Said, TimerFired, Unreadable
@@ -48,16 +48,22 @@ def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of co
     """The body as the type that the subject's last token names, or `Unreadable`.
 
     What does not mean one thing (a key twice), and what a record could not hold in canonical form (text
-    not in normal form C, a float), is unreadable too. The contract inside a `submit-job` is left as it came.
+    not in normal form C, a float), is unreadable too, and so is a command whose text a terminal or a log would
+    obey. Reports are let be: what a process left behind is told as it is, and escaped where it is shown. The
+    contract inside a `submit-job` is left as it came.
     """
-    decoder = _DECODERS.get(last_token(message.subject))
+    verb = last_token(message.subject)
+    decoder = _DECODERS.get(verb)
     if decoder is None:
         return unreadable(message.data, "no such verb or kind")
     try:
         said = decoder.decode(message.data)
         strict_json(message.data)
         if not isinstance(said, commands.SubmitJob):
-            canonical(msgspec.to_builtins(said))
+            plain = msgspec.to_builtins(said)
+            canonical(plain)
+            if verb in commands.VERBS:
+                plain_text(plain)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         return unreadable(message.data, error)
     return said

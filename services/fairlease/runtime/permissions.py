@@ -16,6 +16,7 @@ import msgspec
 from fairlease.runtime.keys import AUDIT, DEPLOYER, agent_name, client_name, service_name
 from fairlease.runtime.streams import wanted
 from fairlease_schemas import commands, reports
+from fairlease_schemas.bundle import MANIFEST_PIECE
 from fairlease_schemas.subjects import SCOPES, SERVICES, VERBS, Subjects
 
 LOG: Final = "LOG"
@@ -45,6 +46,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     sends: tuple[Way, ...]
     """Where it may publish: streams that store, questions that others answer, verbs of JetStream."""
+    says: tuple[str, ...] = ()
+    """What it publishes where it is, to those who hear it and for no stream."""
     hears: tuple[Way, ...] = ()
     """What others publish and it may subscribe to."""
     ears: tuple[str, ...] = ()
@@ -112,25 +115,28 @@ class _Table:
         )
 
     def agent(self, name: str, hosts: tuple[str, ...]) -> Identity:
-        """Of its hosts alone: reports, renewals, samples, evidence, orders; and contracts by their digest."""
+        """Of its hosts alone: reports, renewals, samples, evidence, orders, terminals; contracts and code by digest."""
         s = self._s
-        stores, verbs, hears, answers = [], [f"DIRECT.GET.{s.contracts_stream}.{s.contract('*')}"], [], []
+        verbs = [f"DIRECT.GET.{s.contracts_stream}.{s.contract('*')}"]
+        verbs.append(f"DIRECT.GET.{s.bundles_stream}.{_open(s.bundle('*', '*', 0))}")
+        stores, hears, answers = [], [], []
         for host in hosts:
             stores += [s.report(host, "*"), s.lease(host), s.telemetry(host, "*"), s.evidence(host, "*")]
             verbs.append(f"DIRECT.GET.{s.orders_stream}.{s.order(host)}")
             hears.append(Way(service_name("preemption"), s.order(host), s.order(host)))
-            answers.append(s.ask(f"agent-{host}", "*"))
+            answers += [s.ask(f"agent-{host}", "*"), s.attach(host, "*", "*")]
         return Identity(
             name=agent_name(name),
             sends=(*map(self._stored, stores), *map(self._verb, verbs)),
+            says=tuple(s.shown(host, "*", "*") for host in hosts),
             hears=tuple(hears),
             answers=tuple(answers),
         )
 
     def client(self, account: str) -> Identity:
-        """Its own commands and their answers; questions and the feed, which are open to every member.
+        """Its own commands, their answers, code and terminals; questions, evidence and the feed are open to members.
 
-        A bot sends commands about hosts alone.
+        A bot sends commands about hosts alone, and has neither code nor terminals.
         """
         s, explainer = self._s, service_name("explainer")
         answers = _open(s.answer(account, 0))
@@ -142,13 +148,21 @@ class _Table:
             for host in hosts
         ]
         verbs = [f"STREAM.INFO.{s.inbox_stream(account)}", f"DIRECT.GET.{s.feed_stream}.{answers}"]
-        stores = [s.command(account, "*"), s.bundle(account, "*", "*")]
+        verbs.append(f"DIRECT.GET.{s.evidence_stream}.{s.evidence('*', '*')}")
+        hears = [_same(explainer, answers), _same(explainer, s.feed("*", "*", ">"))]
         if account in self._plan.bots:
             stores = [s.command(account, verb) for verb in commands.OWNERS["health"]]
+        else:
+            stores = [s.command(account, "*"), _open(s.bundle(account, "*", 0))]
+            verbs.append(f"DIRECT.GET.{s.bundles_stream}.{s.bundle(account, '*', MANIFEST_PIECE)}")
+            for agent, hosts in self._plan.agents:
+                questions += [_same(agent_name(agent), s.attach(host, account, "*")) for host in hosts]
+                hears.append(_same(agent_name(agent), s.shown("*", account, "*")))
         return Identity(
             name=client_name(account),
             sends=(*map(self._stored, stores), *questions, *map(self._verb, verbs)),
-            hears=(_same(explainer, answers), _same(explainer, s.feed("*", "*", ">"))),
+            hears=tuple(hears),
+            ears=tuple(dict.fromkeys(way.name for way in hears)),
         )
 
     def deployer(self) -> Identity:

@@ -15,12 +15,18 @@ from typing import Final
 import msgspec
 
 from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease_schemas.address import is_address
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.subjects import Subjects
 
 BUS_FILE: Final = "bus.json"
+OWN_SERVER: Final = "FAIRLEASE_OWN_NATS_SERVER"
+"""The variable by which an operator vouches for a server of their own."""
 DEFAULT_ACCOUNTS: Final = ("local",)
 """Client accounts of the embedded bus; each has an inbox of its own."""
+GIT_SCHEMES: Final = ("https", "ssh")
+"""What an agent's git may use unless FAIRLEASE_GIT_SCHEMES says otherwise; `file` is for sites that mean it."""
+_KNOWN_SCHEMES: Final = (*GIT_SCHEMES, "file")
 LABEL_LIMIT: Final = "a key is 1 to 63 of a-z 0-9 . _ / -, a value at most 63 printable characters"
 _LABEL_KEY: Final = re.compile(r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?")
 _LABEL_VALUE_CHARS: Final = 63
@@ -39,6 +45,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The pool that an agent's hosts join; empty when nobody said."""
     labels: tuple[tuple[str, str], ...] = ()
     """What an agent says of its hosts, for contracts to ask for (1.3)."""
+    host_address: str = ""
+    """Where other hosts reach the agent's (1.15); empty when nobody said."""
+    git_schemes: tuple[str, ...] = GIT_SCHEMES
+    """From where an agent fetches commits (1.13)."""
+    users: str = ""
+    """The file that maps accounts to users of the agent's host (1.16); empty when nobody said."""
+    own_server: Path | None = None
+    """A nats-server that the operator vouches for; None for the checked one that is installed with us."""
     creds: str = ""
     """The file of the key to connect with; empty: the identity's own in the state directory (keys.py)."""
 
@@ -63,10 +77,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL, _REPLICA, _CREDS; an agent's also _POOL, _LABELS.
+    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL, _REPLICA and _CREDS.
 
-    FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell,
-    replica or pool that is no name (`a-z 0-9 -`), and for labels that are not `key=value,key=value`.
+    An agent's also from _POOL, _LABELS, _HOST_ADDRESS, _USERS and _GIT_SCHEMES, from where it fetches commits.
+    FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell, replica or pool
+    that is no name (`a-z 0-9 -`), for labels that are not `key=value,key=value`, for an address that is none, and for
+    schemes that are not some of https, ssh and file.
     """
     seen = os.environ if env is None else env
     home = Path(seen.get("FAIRLEASE_HOME", "") or "~/.fairlease").expanduser().absolute()
@@ -78,8 +94,17 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         replica=seen.get("FAIRLEASE_REPLICA", "") or "a",
         pool=seen.get("FAIRLEASE_POOL", ""),
         labels=labels_in(seen.get("FAIRLEASE_LABELS", "")),
+        host_address=seen.get("FAIRLEASE_HOST_ADDRESS", "").strip(),
+        git_schemes=_schemes_in(seen.get("FAIRLEASE_GIT_SCHEMES", ",".join(GIT_SCHEMES))),
+        users=seen.get("FAIRLEASE_USERS", ""),
+        own_server=Path(own) if (own := seen.get(OWN_SERVER, "")) else None,
         creds=seen.get("FAIRLEASE_CREDS", "").strip(),
     )
+    if settings.host_address and not is_address(settings.host_address):
+        raise ConfigWrong(
+            f"FAIRLEASE_HOST_ADDRESS={settings.host_address[:80]!r} is not an address: "
+            "write an IP address or a host name, without a port"
+        )
     names = {"CELL": settings.cell, "REPLICA": settings.replica, "POOL": settings.pool or "unsaid"}
     for name, value in ((f"FAIRLEASE_{key}", value) for key, value in names.items()):
         if not is_name(value):
@@ -105,6 +130,15 @@ def simulated_host(number: int) -> str:
     return f"host-{number:03d}"
 
 
+def _schemes_in(text: str) -> tuple[str, ...]:
+    """The schemes written `https,ssh`; ConfigWrong for one that git is not let use. Nothing is none at all."""
+    schemes = tuple(filter(None, (part.strip() for part in text.split(","))))
+    for scheme in schemes:
+        if scheme not in _KNOWN_SCHEMES:
+            raise ConfigWrong(f"FAIRLEASE_GIT_SCHEMES: {scheme[:40]!r} is none of {', '.join(_KNOWN_SCHEMES)}")
+    return schemes
+
+
 def is_label(key: str, value: str) -> bool:
     """Whether a contract can ask for this label (1.3)."""
     return _LABEL_KEY.fullmatch(key) is not None and value.isprintable() and len(value) <= _LABEL_VALUE_CHARS
@@ -117,13 +151,13 @@ def url_in(state_dir: Path) -> str:
     """
     path = state_dir / BUS_FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise ConfigWrong(f"{path}: cannot be read ({error.strerror}); mend its rights or set FAIRLEASE_URL") from error
     try:
-        url = json.loads(text)["url"]
-    except (ValueError, KeyError, TypeError) as error:
+        url = json.loads(data)["url"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigWrong(f"{path}: is not {{\"url\": ...}}; delete it and start 'fairlease up' again") from error
     return str(url)

@@ -47,7 +47,7 @@ class SnapshotStore:
         for path in self._paths():
             try:
                 return self._read(path)
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 log.warning("snapshot %s is thrown away: %s", path.name, error)
                 with contextlib.suppress(OSError):
                     path.unlink()
@@ -89,6 +89,8 @@ class SnapshotStore:
     def _read(self, path: Path) -> Snapshot:
         line, _, state = path.read_bytes().partition(b"\n")
         header = json.loads(line)
+        if not isinstance(header, dict):
+            raise TypeError("its first line is no header")
         claimed = header.pop("sha256")
         if header["fold_version"] != self._version:
             raise ValueError(f"it is of fold version {str(header['fold_version'])[:12]}")

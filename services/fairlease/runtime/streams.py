@@ -10,6 +10,7 @@ from nats.aio.client import Client
 
 from fairlease.runtime import api
 from fairlease.runtime.errors import ConfigWrong, config_wrong
+from fairlease_schemas.bundle import KEPT_DAYS, PIECE_BYTES
 from fairlease_schemas.subjects import Subjects
 
 KIB: Final = 1024
@@ -110,7 +111,9 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
             "max_msg_size": 64 * KIB,
             "allow_direct": True,
         },
+        subjects.evidence_stream: _evidence(subjects),
         subjects.telemetry_stream: _telemetry(subjects),
+        subjects.bundles_stream: _bundles(subjects),
     }
     for account in accounts:
         rows[subjects.inbox_stream(account)] = _inbox(subjects, account)
@@ -189,6 +192,19 @@ def _inbox(subjects: Subjects, account: str) -> dict[str, Any]:
     }
 
 
+def _evidence(subjects: Subjects) -> dict[str, Any]:
+    """Beside the log, and erasable: what a job printed may be somebody's secret all the same."""
+    return {
+        "subjects": [subjects.evidence("*", "*")],
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        "max_msg_size": 20 * KIB,
+        "max_age": 30 * _DAY_NS,
+        "max_bytes": KIB * KIB * KIB,
+        "allow_direct": True,
+    }
+
+
 def _telemetry(subjects: Subjects) -> dict[str, Any]:
     """Samples of devices: days of them, the oldest dropped; nothing that decides reads here."""
     return {
@@ -197,6 +213,23 @@ def _telemetry(subjects: Subjects) -> dict[str, Any]:
         "max_msg_size": 64 * KIB,
         "max_age": 7 * _DAY_NS,
         "max_bytes": KIB * KIB * KIB,
+        "allow_direct": True,
+    }
+
+
+def _bundles(subjects: Subjects) -> dict[str, Any]:
+    """Code by account and digest, in pieces; what is uploaded again takes the place of the same bytes.
+
+    Full, it refuses new bundles rather than dropping one that a waiting job will need.
+    """
+    return {
+        "subjects": [_any_last(subjects.bundle("*", "*", 0))],
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "max_msg_size": PIECE_BYTES,
+        "max_age": KEPT_DAYS * _DAY_NS,
+        "max_bytes": 16 * KIB * KIB * KIB,
+        "compression": "s2",
         "allow_direct": True,
     }
 

@@ -5,10 +5,12 @@ integers must be told to the sender, and msgspec takes the last key without a wo
 """
 
 import json
+import re
 from typing import Any, Final
 
 _MAX_DIGITS: Final = 18
 _MAX_DEPTH: Final = 20
+_HIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class Loose(ValueError):
@@ -32,11 +34,26 @@ def strict_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
+def plain_text(value: Any, path: str = "$") -> None:  # noqa: ANN401 - any JSON value
+    """Raises Loose for text, of a key too, that holds a control character or one that turns text round."""
+    if isinstance(value, str):
+        found = _HIDDEN.search(value)
+        if found is not None:
+            raise Loose(f"{path}: character U+{ord(found.group()):04X} is not allowed in text: remove it")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            plain_text(key, path)
+            plain_text(item, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            plain_text(item, f"{path}[{index}]")
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # it gives None
         raise Loose(f"key {twice[:40]!r} stands there twice: write it once")
     return found
 

@@ -178,7 +178,10 @@ class Supervisor:
 
     def _start_bus(self) -> None:
         # In this thread, not a worker's: the server dies with the thread that started it.
-        self._bus = bus_server.start(self.settings.state_dir, access=self._access, dies_with_parent=True)
+        own, access = self.settings.own_server, self._access
+        if own is not None:
+            log.warning("the bus is a server of your own, and nobody checked it: %s", own)
+        self._bus = bus_server.start(self.settings.state_dir, access=access, dies_with_parent=True, own_server=own)
         self.url = self._bus.url
 
     async def _keep_bus(self) -> None:

@@ -109,7 +109,7 @@ class Picker:
         pick, queue = self._current()
         of = pick.of
         if pick.licence is not Licence.IDLE and not is_counted:
-            self.scales.charge(of.budget, of.hosts * of.gpus_per_host * of.min_runtime_ms)
+            self.scales.charge(of.budget, of.hosts * of.gpus_per_host * of.window_ms)
         if not queue.next_member():
             self._used_up(queue, of)
 

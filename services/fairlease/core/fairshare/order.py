@@ -25,7 +25,7 @@ def members_in_order(world: World, key: str, now_ms: int) -> list[tuple[Place, J
         jobs = world.jobs
         return sorted(((attained_gpu_ms(jobs[name], now_ms), admitted), name) for admitted, name in waiting.members)
     if order == "smallest":
-        size = waiting.sample.gpus * waiting.sample.request.min_runtime_ms
+        size = waiting.sample.gpus * waiting.sample.window_ms
         return [((size, admitted), name) for admitted, name in waiting.members]
     return waiting.members
 

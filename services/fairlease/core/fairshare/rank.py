@@ -92,20 +92,20 @@ def rank(world: World, policy: Policy, now_ms: int, *, first: int) -> CycleRanke
     if size(whole) <= MAX_RANK_BYTES:
         return whole
     brief = Brief(world.tree, numbers)
-    looked_at = looked_at[: brief.classes((request_class(of), of.sample.request.pools) for of in looked_at)]
+    looked_at = looked_at[: brief.classes((request_class(of), of.sample.pools) for of in looked_at)]
     brief.running({(found[1].pool, found[0].budget) for found in map(world.attempt, world.live) if found})
     return _ranked(world, looked_at, {pool: brief.nodes(pool) for pool in _pools_of(looked_at)}, first)
 
 
 def _pools_of(looked_at: list[WaitingClass]) -> list[PoolId]:
     """The pools that the classes accept, by id."""
-    return sorted({pool for of in looked_at for pool in of.sample.request.pools})
+    return sorted({pool for of in looked_at for pool in of.sample.pools})
 
 
 def _ranked(world: World, looked_at: list[WaitingClass], numbers: Standings, first: int) -> CycleRanked:
     pools = []
     for pool, nodes in numbers.items():
-        classes = [of for of in looked_at if pool in of.sample.request.pools]
+        classes = [of for of in looked_at if pool in of.sample.pools]
         pools.append(_pool_rank(world, pool, classes, nodes))
     return CycleRanked(
         cycle=world.cycle.number + 1,
@@ -167,4 +167,5 @@ def request_class(waiting: WaitingClass) -> RequestClass:
         count=len(waiting.members),
         lane=job.request.lane,
         account=job.account if job.request.lane else "",
+        rest_ms=job.rest_ms,
     )

@@ -53,7 +53,7 @@ def promised_gpu_ms(world: World, policy: Policy, now_ms: int) -> dict[tuple[Bud
         job = world.jobs[name]
         if job.live is None:
             key = (job.budget, pool)
-            promised[key] = promised.get(key, 0) + job.gpus * job.request.min_runtime_ms
+            promised[key] = promised.get(key, 0) + job.gpus * job.window_ms
     return promised
 
 

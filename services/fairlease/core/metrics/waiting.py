@@ -4,6 +4,9 @@ The slow, right model is this one: each job's life is read off its attempts, and
 stillborn attempt (log.md L3) is no grant, because it never held anything; its job was cancelled while
 it waited and counts so. Refused submissions made no job and so count nowhere. All instants are log
 time; lengths are milliseconds, slowdowns permille.
+
+Promises belong here too: how many were made, and what became of each. The judgement of a promise that a
+grant used up is the world's own.
 """
 
 from collections.abc import Iterable
@@ -12,7 +15,10 @@ from enum import StrEnum
 import msgspec
 
 from fairlease.core.job import Attempt, Job
+from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.quantile import Spread, spread
+from fairlease.core.state import Promise, Used, use_of
+from fairlease_schemas.cycle import PromiseEnd
 from fairlease_schemas.ids import JobId
 from fairlease_schemas.job import End, Request
 from fairlease_schemas.units import HOUR_MS, MINUTE_MS
@@ -145,3 +151,62 @@ def _useful_ms(attempts: list[Attempt]) -> int:
         return 0
     last = attempts[-1]
     return last.ended_ms - (last.granted_ms if last.started_ms is None else last.started_ms)
+
+
+class Promised(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of promises in the period (6.4); `voided` by the event that did it, by name."""
+
+    made: int = 0
+    kept: int = 0
+    earlier: int = 0
+    broken: int = 0
+    voided: dict[str, int] = {}
+
+
+class Promises:
+    """Counts promises as they are made, used up and ended."""
+
+    def __init__(self) -> None:
+        self._standing: dict[JobId, Promise] = {}
+        self._counts = {"made": 0, "kept": 0, "earlier": 0, "broken": 0}
+        self._voided: dict[str, int] = {}
+
+    def made(self, promise: Promise, *, is_counted: bool) -> None:
+        """A promise stands, in the place of any that the job had."""
+        self._standing[promise.job] = promise
+        self._counts["made"] += is_counted
+
+    def used(self, job: JobId, now_ms: int, closed_ms: int, stop_margin_ms: int, *, is_counted: bool) -> None:
+        """A grant uses the job's promise up, if it has one: kept by its start, else broken, or void after an outage."""
+        promise = self._standing.pop(job, None)
+        if promise is None or not is_counted:
+            return
+        match use_of(promise, now_ms, closed_ms, stop_margin_ms):
+            case Used.KEPT:
+                self._counts["kept"] += 1
+            case Used.VOIDED:
+                self._void(PromiseEnd.OUTAGE)
+            case Used.BROKEN:
+                self._counts["broken"] += 1
+
+    def ended(self, job: JobId, why: PromiseEnd, *, is_counted: bool) -> None:
+        """The promise is over without its use."""
+        if self._standing.pop(job, None) is None or not is_counted:
+            return
+        if why is PromiseEnd.EARLIER:
+            self._counts["earlier"] += 1
+        elif why is PromiseEnd.BROKEN:
+            self._counts["broken"] += 1
+        else:
+            self._void(why)
+
+    def _void(self, why: PromiseEnd) -> None:
+        self._voided[str(why)] = self._voided.get(str(why), 0) + 1
+
+    def result(self) -> Promised:
+        return Promised(**self._counts, voided=dict(sorted(self._voided.items())))
+
+
+def waited_in(period: Period, job: Job) -> bool:
+    """Whether the job's waits are counted: those of jobs submitted in the period."""
+    return period.holds(job.submitted_ms)

@@ -5,7 +5,7 @@ Each limit is asked before room is looked for, and told of every grant. Counts a
 
 import msgspec
 
-from fairlease.core.departures import protected_until_ms
+from fairlease.core.departures import exempt_until_ms, protected_until_ms
 from fairlease.core.fairshare.next_pick import Pick
 from fairlease.core.placement.fit import Room
 from fairlease.core.world import World
@@ -52,6 +52,7 @@ class Caps:
 
     def __init__(self, world: World, policy: Policy, rank: PoolRank, room: Room, largest_host: int) -> None:
         nodes = world.tree.nodes
+        self._world, self._policy, self._now_ms = world, policy, room.now_ms
         self._tree = world.tree
         self._pool = rank.pool
         self._capped = {n: node for n, node in nodes.items() if node.max_protected_permille or node.burst_permille}
@@ -83,13 +84,14 @@ class Caps:
             return None
         gpus = pick.of.hosts * pick.of.gpus_per_host
         more = 0 if is_counted else gpus
+        is_protected = self._is_protected(pick)
         for name in self._tree.path(pick.of.budget):
             node = self._capped.get(name)
             if node is None:
                 continue
-            protected = self._protected.get(name, 0) + more
+            protected = self._protected.get(name, 0) + (more if is_protected else 0)
             limit = self._limit(name, node.max_protected_permille)
-            if node.max_protected_permille and protected > limit:
+            if node.max_protected_permille and is_protected and protected > limit:
                 return Reason.PROTECTED_CAP, self._evidence(name, gpus, protected, limit)
             held = self._held.get(name, 0) + more
             limit = self._limit(name, node.burst_permille)
@@ -100,8 +102,14 @@ class Caps:
     def granted(self, pick: Pick, *, is_counted: bool) -> None:
         """The pick got its GPUs, or a claim to them: in this step nobody gets beyond the caps together with it."""
         if self._capped and not is_counted:
-            for counts in (self._protected, self._held):
+            for counts in (self._protected, self._held) if self._is_protected(pick) else (self._held,):
                 self._add(counts, pick.of.budget, pick.of.hosts * pick.of.gpus_per_host)
+
+    def _is_protected(self, pick: Pick) -> bool:
+        """Whether it will be in a window or an exemption; a fault may have left nothing of its window (7.7)."""
+        job = self._world.jobs.get(pick.job)
+        is_exempt = job is not None and exempt_until_ms(self._policy, job) > self._now_ms
+        return pick.of.window_ms > 0 or is_exempt
 
     def _limit(self, name: BudgetId, permille: int) -> int:
         return max(self._least, self._entitled_milli.get(name, 0) * permille // 1_000_000)
@@ -150,7 +158,7 @@ class Savings:
         if not self._savers or pick.licence in (Licence.DEBUG, Licence.IDLE):
             return None
         of = pick.of
-        if of.hosts * of.gpus_per_host * of.min_runtime_ms <= self._policy.saving_pass_gpu_ms:
+        if of.hosts * of.gpus_per_host * of.window_ms <= self._policy.saving_pass_gpu_ms:
             return None
         path = self._world.tree.path(of.budget)
         admitted = self._world.jobs[pick.job].admitted

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlease.core import job as lives
 from fairlease.core.decision import Decision, decision_ms
-from fairlease.core.departures import needs_ms, protected_for_ms
+from fairlease.core.departures import exempt_until_ms, needs_ms
 from fairlease.core.fairshare.next_pick import Members, Pick, Picker
 from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.job import Job, Phase
@@ -205,7 +205,7 @@ class _PoolPlacement:
             number=number,
             pool=self._rank.pool,
             parts=parts,
-            window_ms=job.request.min_runtime_ms,
+            window_ms=job.window_ms,
             licence=pick.licence,
             start_limit_ms=job.request.start_limit_ms or self._policy.start_limit_ms,
         )
@@ -216,7 +216,7 @@ class _PoolPlacement:
         self._occupancy.admit(tenant_of(self._policy, granted, granted.attempts[-1], self._now_ms))
         self._picker.granted(is_counted=is_counted)
         if pick.licence is not Licence.IDLE:  # an exemption counts as a window everywhere (5.7)
-            exempt_ms = protected_for_ms(self._policy, job, self._now_ms) - job.request.min_runtime_ms
+            exempt_ms = max(0, exempt_until_ms(self._policy, job) - self._now_ms - job.window_ms)
             self._picker.scales.charge(pick.of.budget, job.gpus * exempt_ms)
 
     def _block(self, pick: Pick, shape: Shape) -> None:
@@ -351,7 +351,7 @@ def kept_first(world: World, pool: PoolId, now_ms: int) -> tuple[Members, Member
 def permit_of(policy: Policy, picker: Picker, pick: Pick, *, is_counted: bool) -> Permit:
     """The pick's licence over the numbers as they stand in this step; its window is new unless it `is_counted`."""
     of = pick.of
-    window_gpu_ms = of.hosts * of.gpus_per_host * of.min_runtime_ms
+    window_gpu_ms = of.hosts * of.gpus_per_host * of.window_ms
     return permit_for(policy, picker.scales, of.budget, pick.licence, window_gpu_ms, is_counted=is_counted)
 
 

@@ -272,7 +272,7 @@ class _Step:
         promise = self._world.promises.get(job.id)
         kept = self._world.reservations.get(job.id)
         is_counted = any(owed is not None and owed.pool == claim.pool for owed in (promise, kept))
-        scales, window_gpu_ms = self._view(claim.pool).scales, job.gpus * job.request.min_runtime_ms
+        scales, window_gpu_ms = self._view(claim.pool).scales, job.gpus * job.window_ms
         return permit_for(self._policy, scales, job.budget, claim.licence, window_gpu_ms, is_counted=is_counted)
 
     def _evict(self, view: _View, victims: list[Tenant] | tuple[Tenant, ...], claim: JobId, licence: Licence) -> None:

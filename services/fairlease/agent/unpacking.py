@@ -1,0 +1,108 @@
+"""A bundle unpacked, as if it came from an enemy: whoever may submit may have made it by hand.
+
+Only files, directories and links are taken, each path once, all below the directory. Links are made last,
+so that nothing is ever written through one, and then each must really lead inside. Entries and bytes are
+counted before they are written; a tar without compression cannot grow, and sparse files are not understood.
+No bit but read, write and execute is kept, and nothing is changed outside the directory.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from fairlease.agent.tarball import DIRECTORY, LINK, Reading, TarEntry, TarWrong, entries
+from fairlease_schemas.bundle import MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_NAME_BYTES
+
+_COPY_BYTES: Final = 1024 * 1024
+_MOST_PART_BYTES: Final = 255
+"""What file systems take between two slashes."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class BundleRefused(Exception):
+    """What came is no bundle that may be unpacked; the text says which entry, and why."""
+
+
+def unpack(file: Reading, into: Path) -> None:
+    """Unpacks a bundle into a new directory. BundleRefused and OSError leave it half made, for the caller to clear."""
+    into.mkdir(mode=0o700)
+    links: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    size = 0
+    try:
+        for entry in entries(file):
+            size += entry.size
+            if len(seen) >= MAX_BUNDLE_FILES or size > MAX_BUNDLE_BYTES:
+                raise BundleRefused(f"it has more than {MAX_BUNDLE_FILES} entries, or {MAX_BUNDLE_BYTES} bytes")
+            _check(entry, seen)
+            if entry.kind == LINK:
+                links.append((entry.name, entry.target))
+            else:
+                _make(file, entry, into)
+    except TarWrong as wrong:
+        raise BundleRefused(str(wrong)) from wrong
+    for name, target in links:
+        if not target or target.startswith("/"):
+            raise _leads_out(name, target)
+        try:
+            (into / name).symlink_to(target)
+        except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+            raise _has_no_place(name) from error
+    root = into.resolve()
+    for name, target in links:
+        if not _end_of(into / name, target).is_relative_to(root):
+            raise _leads_out(name, target)
+
+
+def _check(entry: TarEntry, seen: set[str]) -> None:
+    """Whether a bundle may have this entry."""
+    shown = repr(entry.name[:200])
+    parts = entry.name.split("/")
+    if {"", ".", ".."} & set(parts):
+        raise BundleRefused(f"{shown} does not stay inside the bundle")
+    if any(len(part.encode()) > _MOST_PART_BYTES for part in parts):
+        raise BundleRefused(f"{shown} has a name that no file system takes")
+    for text in (entry.name, entry.target):
+        if _CONTROL.search(text) or len(text.encode()) > MAX_NAME_BYTES:
+            raise BundleRefused(f"{shown} has a name that is too long, or holds control characters")
+    if entry.name in seen:
+        raise _has_no_place(entry.name)
+    seen.add(entry.name)
+
+
+def _make(file: Reading, entry: TarEntry, into: Path) -> None:
+    """A directory, or a file with its bytes."""
+    path = into / entry.name
+    try:
+        if entry.kind == DIRECTORY:
+            path.mkdir(mode=0o755)
+            return
+        target = os.open(path, _NEW, 0o755 if entry.is_executable else 0o644)
+    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+        raise _has_no_place(entry.name) from error
+    left = entry.size
+    with os.fdopen(target, "wb") as written:
+        while left:
+            chunk = file.read(min(left, _COPY_BYTES))
+            if not chunk:
+                raise BundleRefused(f"{entry.name[:200]!r} is cut short")
+            written.write(chunk)
+            left -= len(chunk)
+
+
+def _end_of(link: Path, target: str) -> Path:
+    """Where a link leads in the end, by way of others too."""
+    try:
+        return link.resolve()
+    except RuntimeError as error:
+        raise BundleRefused(f"{link.name[:200]!r} leads round in a circle, to {target[:200]!r}") from error
+
+
+def _has_no_place(name: str) -> BundleRefused:
+    return BundleRefused(f"{name[:200]!r} stands in it twice, or in no directory of it")
+
+
+def _leads_out(name: str, target: str) -> BundleRefused:
+    return BundleRefused(f"{name[:200]!r} is a link out of the bundle, to {target[:200]!r}")
