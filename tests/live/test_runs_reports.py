@@ -1,7 +1,8 @@
 """Reports that come again, late, in another order, or from a liar: nothing changes but what a host may say of itself.
 
 A parrot beside the agents repeats whatever they report, on the same subjects, with the same message id and
-with others, at once and much later. A liar has one host's subject, and says there whatever it likes.
+with others, at once and much later; it has the witness's key, since no other could. A liar has the key of one host's
+agent, and says with it whatever it likes: of other hosts the bus takes nothing from it.
 """
 
 import json
@@ -14,9 +15,13 @@ import pytest
 import pytest_asyncio
 from nats.aio.msg import Msg
 
+from fairlease.runtime import keys
+from fairlease.runtime.settings import url_in
+from fairlease.runtime.supervisor import service_parts
+from tests.attacks.bench import Party
 from tests.live import process
-from tests.live.cell import GPUS, Cell, patrolled_cell
-from tests.live.court import LIMIT_S, eventually
+from tests.live.cell import GPUS, Cell, agent_per_host, patrolled_cell
+from tests.live.court import eventually
 from tests.live.desk import LEASED, Job
 from tests.live.journal import read_stream
 from tests.live.test_runs_unruly import unruly
@@ -25,13 +30,26 @@ from tests.live.workload import mixed
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RUNS = ("run-started", "run-gone", "checkpoint-done")
+AGENTS = agent_per_host()
 LIAR = "host-004"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cell]:
-    async with patrolled_cell(tmp_path_factory.mktemp("reports") / "cell", policy=LEASED) as cell:
+    home = tmp_path_factory.mktemp("reports") / "cell"
+    async with patrolled_cell(home, parts=[*service_parts(), *AGENTS.values()], policy=LEASED) as cell:
         yield cell
+
+
+@asynccontextmanager
+async def _liar(cell: Cell) -> AsyncIterator[Party]:
+    """Somebody with the key of the agent of `LIAR`, and no other."""
+    party = Party(keys.agent_name(AGENTS[LIAR].name))
+    await party.open(url_in(cell.home), cell.home)
+    try:
+        yield party
+    finally:
+        await party.client.close()
 
 
 class Parrot:
@@ -138,11 +156,18 @@ def _lies(attempts: dict[str, Any], chance: Random) -> list[tuple[str, bytes]]:
     return said
 
 
-async def _is_too_long(cell: Cell) -> bool:
+async def _is_too_long(cell: Cell, liar: Party) -> bool:
     """Whether the bus keeps nothing of a report that is longer than any agent's."""
     huge = json.dumps({"attempt": "job-a1", "token": "1-1-0", "end": "failed", "detail": "x" * 300_000}).encode()
-    reply = await cell.client.request(cell.subjects.report(LIAR, "run-gone"), huge, timeout=LIMIT_S)
-    return "error" in json.loads(reply.data)
+    return "error" in (await liar.ask(cell.subjects.report(LIAR, "run-gone"), huge) or {})
+
+
+async def _is_refused(cell: Cell, liar: Party, lies: list[tuple[str, bytes]]) -> bool:
+    """Whether the bus takes none of it as another host's word."""
+    subjects = [cell.subjects.report(host, kind) for host in AGENTS if host != LIAR for kind in {k for k, _ in lies}]
+    for subject in subjects:
+        await liar.say(subject, lies[0][1])
+    return len(await liar.refusals()) == len(subjects) >= 3 * len(RUNS)
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -160,10 +185,12 @@ async def test_an_agent_that_lies_harms_at_most_the_jobs_of_its_own_host(cell: C
     theirs = {name: attempt for name, attempt in oracle.attempts.items() if LIAR not in attempt.parts}
     assert len(live) == 4
     since = len(cell.journal.records)
-    last = 0
-    for kind, data in _lies(theirs, Random(seed)):
-        last = await cell.publish(cell.subjects.report(LIAR, kind), data)
-    assert await _is_too_long(cell)
+    last, lies = 0, _lies(theirs, Random(seed))
+    async with _liar(cell) as liar:
+        assert await _is_refused(cell, liar, lies)
+        for kind, data in lies:
+            last = (await liar.ask(cell.subjects.report(LIAR, kind), data) or {})["seq"]
+        assert await _is_too_long(cell, liar)
     stored = await read_stream(cell.client, cell.subjects.reports_stream)
     assert len(stored) >= last > 300
     print(f"seed {seed}: {len(stored)} reports are stored, the longest has {max(len(m.data) for m in stored)} bytes")
