@@ -249,6 +249,19 @@ EVIL = [
         "link out of",
         id="a link out by way of another",
     ),
+    pytest.param(
+        [("a", b"2", "../outside"), ("a/planted", b"2", "evil")],
+        "twice, or in no directory",
+        id="a link through a link",
+    ),
+    pytest.param(
+        [("a/planted", b"2", "evil"), ("a", b"2", "../outside")],
+        "twice, or in no directory",
+        id="a link before its way",
+    ),
+    pytest.param(
+        [("d", b"5", b""), ("d/a", b"2", "../../outside"), ("d/a/x", b"2", "y")], "in no directory", id="a deep one"
+    ),
     pytest.param([("a", b"2", "b"), ("b", b"2", "a")], "round in a circle", id="links in a circle"),
     pytest.param([("a", b"1", "b")], "neither a file", id="a hard link"),
     pytest.param([("a", b"3", b"")], "neither a file", id="a device"),
@@ -265,11 +278,13 @@ EVIL = [
 def test_an_evil_bundle_is_refused_and_nothing_stands_outside(tmp_path: Path, items: list[Item], why: str) -> None:
     # rule: 1.13
     into = tmp_path / "here" / "into"
-    into.parent.mkdir()
+    outside = into.with_name("outside")
+    outside.mkdir(parents=True)
     with pytest.raises(BundleRefused, match=why):
         unpack(io.BytesIO(tar_of(*items)), into)
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
-    assert [path.name for path in into.parent.iterdir()] == ["into"]
+    assert sorted(path.name for path in into.parent.iterdir()) == ["into", "outside"]
+    assert list(outside.iterdir()) == []
 
 
 def test_no_more_than_the_permissions_of_a_file_is_kept(tmp_path: Path) -> None:
