@@ -55,6 +55,11 @@ class Bundles:
         self._locks: dict[Path, asyncio.Lock] = {}
         self._room = asyncio.Semaphore(_AT_ONCE)
 
+    def open(self) -> None:
+        """Removes what an earlier agent had fetched half."""
+        for path in self._directory.glob(f"*{_PARTIAL}"):
+            path.unlink(missing_ok=True)
+
     async def put(self, account: AccountId, bundle: str, into: Path) -> None:
         """Unpacks a bundle of the account into a new directory.
 
@@ -98,16 +103,20 @@ class Bundles:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = kept.with_name(kept.name + _PARTIAL)
         left = manifest.size
-        with partial.open("wb") as file:
-            for number in range(1, manifest.pieces + 1):
-                data = await self._asked(account, digest, number)
-                if data is None:
-                    raise BundleRefused(f"piece {number} of {manifest.pieces} is missing on the bus; submit it again")
-                if len(data) != min(left, PIECE_BYTES):
-                    raise BundleRefused(f"piece {number} of {manifest.pieces} has {len(data)} bytes, which cannot be")
-                await aside(lambda written=data: file.write(written))  # type: ignore[misc]  # mypy knows no default of a lambda
-                left -= len(data)
-        partial.rename(kept)
+        try:
+            with partial.open("wb") as file:
+                for number in range(1, manifest.pieces + 1):
+                    data = await self._asked(account, digest, number)
+                    of = f"piece {number} of {manifest.pieces}"
+                    if data is None:
+                        raise BundleRefused(f"{of} is missing on the bus; submit it again")
+                    if len(data) != min(left, PIECE_BYTES):
+                        raise BundleRefused(f"{of} has {len(data)} bytes, which cannot be")
+                    await aside(lambda written=data: file.write(written))  # type: ignore[misc]  # mypy knows no default of a lambda
+                    left -= len(data)
+            partial.rename(kept)
+        finally:
+            partial.unlink(missing_ok=True)
 
     async def _manifest(self, account: AccountId, digest: str) -> BundleManifest:
         data = await self._asked(account, digest, MANIFEST_PIECE)
@@ -125,16 +134,16 @@ class Bundles:
         return await patiently(lambda: self._piece(account, digest, number), self._patience_s)
 
     def _make_room(self) -> None:
-        """Lets the least recently used go until the rest fits."""
+        """Lets the least recently used go until the rest fits, what is being fetched now among it."""
         found = []
-        for path in self._directory.glob("*.tar"):
+        for path in (*self._directory.glob("*.tar"), *self._directory.glob(f"*{_PARTIAL}")):
             with contextlib.suppress(FileNotFoundError):
                 found.append((path.stat().st_mtime_ns, path.name, path.stat().st_size, path))
         total = sum(size for _, _, size, _ in found)
         for _, _, size, path in sorted(found):
             if total <= self._cache_bytes:
                 return
-            if path not in self._used:
+            if path not in self._used and not path.name.endswith(_PARTIAL):
                 path.unlink(missing_ok=True)
                 total -= size
 

@@ -138,6 +138,8 @@ class Host:
             self._again.cancel()
         for task in (*self._fetching.values(), *self._gathering):
             task.cancel()
+        for attempt in list(self._learned):
+            self._unlearn(attempt)
         self._witness.close()
         self._checkpoints.close()
         self._ports.close()
@@ -319,6 +321,7 @@ class Host:
 
     async def _learn(self, wanted: RunOrder) -> None:
         """Learns what a run executes, whose it is, its place for checkpoints and its code; or why it cannot start."""
+        code: Path | None = None
         try:
             command = await self._fetch(wanted.digest)
             user = await self._user_of(wanted)
@@ -326,9 +329,12 @@ class Host:
             code = await self._brought(wanted, command.source) if command.source is not None else None
             if wanted.rank == 0 and not wanted.is_go:
                 self._address = await stores.aside(self._ask_address)
-            self._learned[wanted.attempt] = Ready(command, place, code, user)
+            self._learned[wanted.attempt], code = Ready(command, place, code, user), None
         except (ContractRefused, IdentityRefused, SourceRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
             self._learned[wanted.attempt] = refused
+        finally:
+            if code is not None:  # it was called off with the code in its hands
+                clear(code)
         self._fetching.pop(wanted.attempt, None)
         self._agree()
 

@@ -30,12 +30,12 @@ class Sources:
         self._staged = home / CODE
         self._bundles = bundles
         self._git = git
-
         self._count = 0
 
     def open(self) -> None:
         """Clears what is left of before."""
         shutil.rmtree(self._staged, ignore_errors=True)
+        self._bundles.open()
 
     async def stage(self, attempt: AttemptId, account: AccountId, code: Code) -> Path:
         """The directory with an attempt's code. SourceRefused for what cannot become right, OSError from the disk."""
