@@ -34,6 +34,7 @@ from fairlease_schemas.attach import (
     Taken,
     Typed,
 )
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.ids import AttemptId
 from fairlease_schemas.subjects import Subjects
 
@@ -86,8 +87,8 @@ class Sessions:
     async def attach(self, data: bytes) -> AttachAnswer:
         """The answer to an AttachQuestion."""
         try:
-            asked = msgspec.json.decode(data, type=AttachQuestion)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            asked = understood(data, AttachQuestion)
+        except Unreadable as error:
             return AttachAnswer(problem=f'{error}: ask {{"attempt": …, "account": …, "output": "_INBOX.…"}}')
         run = self._host.run(asked.attempt)
         problem = self._problem(run, asked)
@@ -177,8 +178,8 @@ class Session:
     def take(self, data: bytes) -> Taken:
         """The answer to a Typed."""
         try:
-            typed = msgspec.json.decode(data, type=Typed)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            typed = understood(data, Typed)
+        except Unreadable as error:
             return Taken(problem=str(error))
         if len(typed.data) > MOST_TYPED_BYTES:
             return Taken(problem=f"{len(typed.data)} bytes at once, the limit is {MOST_TYPED_BYTES}")

@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-import msgspec
-
 from fairlease.agent.contracts import PATIENCE_S, patiently
 from fairlease.agent.record import clear
 from fairlease.agent.stores import aside
@@ -29,6 +27,7 @@ from fairlease_schemas.bundle import (
     BundleManifest,
     hex_of,
 )
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.ids import AccountId, is_name
 
 Piece = Callable[[AccountId, str, int], Awaitable[bytes | None]]
@@ -123,8 +122,8 @@ class Bundles:
         if data is None:
             raise BundleRefused(f"account {account} has no such bundle on the bus; submit it again")
         try:
-            found = msgspec.json.decode(data, type=BundleManifest)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            found = understood(data, BundleManifest)
+        except Unreadable as error:
             raise BundleRefused(f"its manifest cannot be read: {error}") from error
         if not 0 < found.size <= MAX_BUNDLE_BYTES or found.pieces != -(-found.size // PIECE_BYTES):
             raise BundleRefused(f"its manifest says {found.size} bytes, the limit is {MAX_BUNDLE_BYTES}")

@@ -28,7 +28,7 @@ from fairlease.agent.rendezvous import LOOPBACK, Ports
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
 from fairlease.agent.saved import Checkpoints
 from fairlease.agent.source import SourceRefused, Sources
-from fairlease_schemas.codec import canonical
+from fairlease_schemas.codec import Unreadable, canonical, understood
 from fairlease_schemas.ids import AttemptId, HostId
 from fairlease_schemas.job import End, Mismatch, Rendezvous
 from fairlease_schemas.orders import HostOrder, RunOrder
@@ -181,8 +181,8 @@ class Host:
     def _remembered(self) -> tuple[int, int]:
         """The newest order an earlier agent took; (0, 0) for none, and for a file that a power cut left empty."""
         try:
-            seen = msgspec.json.decode((self._home / _SEEN).read_bytes(), type=_Seen)
-        except (FileNotFoundError, ValueError, RecursionError):
+            seen = understood(layout.content(str(self._home / _SEEN)), _Seen)
+        except (FileNotFoundError, layout.Spoiled, Unreadable):
             return (0, 0)
         return seen.epoch, seen.position
 
@@ -298,8 +298,11 @@ class Host:
         except OSError as error:
             self._try_again(run.attempt, error)
 
-    def _try_again(self, attempt: AttemptId, error: OSError) -> None:
-        log.warning("%s: the state directory refuses, trying again: %s", attempt, error)
+    def _try_again(self, attempt: AttemptId, error: Exception) -> None:
+        if isinstance(error, OSError):
+            log.warning("%s: the state directory refuses, trying again: %s", attempt, error)
+        else:
+            log.error("%s: cannot be prepared, trying again", attempt, exc_info=error)
         if self._again is not None:
             self._again.cancel()
         self._again = asyncio.get_running_loop().call_later(_RETRY_S, self._agree)
@@ -332,6 +335,10 @@ class Host:
             self._learned[wanted.attempt], code = Ready(command, place, code, user), None
         except (ContractRefused, IdentityRefused, SourceRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
             self._learned[wanted.attempt] = refused
+        except Exception as error:  # noqa: BLE001 - nobody else would ever begin this run, or tell why it cannot
+            self._fetching.pop(wanted.attempt, None)
+            self._try_again(wanted.attempt, error)
+            return
         finally:
             if code is not None:  # it was called off with the code in its hands
                 clear(code)
@@ -403,27 +410,33 @@ class Host:
     def _unheard(self) -> list[tuple[Run, str]]:
         """What an earlier agent of this host may not have got across, in the order in which it happened.
 
+        All else that happened is said. From now on only memory tells what was: what a job puts there tells nothing.
         Clocks of file systems tick slowly, so a run that was short started and ended in one tick.
         """
         unheard = []
         for run in self._runs.all():
             for step, (kind, name) in enumerate(_FILES.items()):
                 is_so = run.is_started if kind == "run-started" else run.gone is not None
-                if is_so and not run.directory.is_acked(kind):
+                if is_so and run.directory.is_acked(kind):
+                    self._said.add((run.attempt, kind))
+                elif is_so:
                     unheard.append((run.directory.written_ns(name), run.attempt, step, run, kind))
         unheard.sort(key=lambda item: item[:3])
         return [(run, kind) for *_, run, kind in unheard]
 
     def _say(self, run: Run, kind: str) -> None:
         """Hands a report to the outbox, unless the bus has it or it is on its way."""
-        if (run.attempt, kind) in self._said or run.directory.is_acked(kind):
+        if (run.attempt, kind) in self._said:
             return
         self._said.add((run.attempt, kind))
         if kind == "run-started":
             body = canonical(RunStarted(attempt=run.attempt, token=run.facts.token))
             self.outbox.put(kind, body, lambda: self._heard(run, kind))
             return
-        self._checkpoints.look(run, is_last=True)
+        try:
+            self._checkpoints.look(run, is_last=True)
+        except Exception:
+            log.exception("%s: its end is told without a last look at its checkpoints", run.attempt)
         gone = run.gone
         assert gone is not None
         if not failure.is_failure(gone):
@@ -435,7 +448,11 @@ class Host:
 
     async def _bear_witness(self, run: Run, gone: Gone) -> None:
         """Says that a run ended badly, behind the evidence of it: who reads of the end shall find that there."""
-        digest, body = await self._witness.evidence(run, gone)
+        digest, body = "", b""
+        try:
+            digest, body = await self._witness.evidence(run, gone)
+        except Exception:
+            log.exception("%s: its end is told without evidence", run.attempt)
         if body:
             self.outbox.put(failure.KIND, body, lambda: None, tries=failure.TRIES)
         self._say_gone(run, gone, digest)
