@@ -329,7 +329,7 @@ class Host:
             command = await self._fetch(wanted.digest)
             user = await self._user_of(wanted)
             place = await self._placed(wanted, command, user)
-            code = await self._brought(wanted, command.source) if command.source is not None else None
+            code = await self._brought(wanted, command.source, user) if command.source is not None else None
             if wanted.rank == 0 and not wanted.is_go:
                 self._address = await stores.aside(self._ask_address)
             self._learned[wanted.attempt], code = Ready(command, place, code, user), None
@@ -351,11 +351,11 @@ class Host:
         if isinstance(learned, Ready) and learned.code is not None and learned.code.exists():
             clear(learned.code)
 
-    async def _brought(self, wanted: RunOrder, code: Code) -> Path:
+    async def _brought(self, wanted: RunOrder, code: Code, user: User | None) -> Path:
         """The directory with a run's code; tries again while the disk refuses."""
         while True:
             try:
-                return await self._sources.stage(wanted.attempt, wanted.account, code)
+                return await self._sources.stage(wanted.attempt, wanted.account, code, user)
             except OSError as error:
                 log.warning("%s: the disk refuses its code, trying again: %s", wanted.attempt, error)
             await asyncio.sleep(_RETRY_S)

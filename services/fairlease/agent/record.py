@@ -244,8 +244,10 @@ class RunDirectory:
 
 
 def _give(making: Path, owner: User) -> None:
-    """Hands over what a user needs of his run's directory. Nobody but root can have put anything there yet."""
+    """Hands over what a user needs of his run's directory. All but his own clone of code was root's alone so far."""
     for name in (layout.WORK, layout.SAID):
+        if (making / name).lstat().st_uid == owner.uid:
+            continue  # a clone that he made: what he may change meanwhile is not for root to walk through
         os.chown(making / name, owner.uid, owner.gid)
         for place, directories, files in os.walk(making / name):  # it enters no link
             for entry in (*directories, *files):
