@@ -3,7 +3,8 @@
 The terminal is its keeper's (terminal.py); here are only bridges, which may be lost and made again at any time: by
 a client that went, an agent that was restarted, a bus that was away. A session's subject cannot be guessed. Each
 side is bounded: to the client goes no more than it said it saw and a window; keys that the job does not take stay
-with the client. Only the job's own account may attach.
+with the client. Only the job's own account may attach; but which account that is, is the sender's claim, as on all
+of this bus: it keeps out who is honest, and nobody else.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import logging
 import os
 import re
 import secrets
-import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -20,7 +21,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.agent import layout
+from fairlease.agent import layout, terminal
 from fairlease.agent.host import Host
 from fairlease.agent.runs import Run
 from fairlease_schemas.attach import (
@@ -34,6 +35,7 @@ from fairlease_schemas.attach import (
     Taken,
     Typed,
 )
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.ids import AttemptId
 from fairlease_schemas.subjects import Subjects
 
@@ -68,6 +70,7 @@ class Sessions:
         self._subjects = subjects
         self._silence_s = silence_s
         self._tasks: dict[asyncio.Task[None], AttemptId] = {}
+        self._coming: Counter[AttemptId] = Counter()
 
     @property
     def count(self) -> int:
@@ -86,8 +89,8 @@ class Sessions:
     async def attach(self, data: bytes) -> AttachAnswer:
         """The answer to an AttachQuestion."""
         try:
-            asked = msgspec.json.decode(data, type=AttachQuestion)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            asked = understood(data, AttachQuestion)
+        except Unreadable as error:
             return AttachAnswer(problem=f'{error}: ask {{"attempt": …, "account": …, "output": "_INBOX.…"}}')
         run = self._host.run(asked.attempt)
         problem = self._problem(run, asked)
@@ -96,13 +99,27 @@ class Sessions:
         assert run is not None
         if run.gone is not None:
             return AttachAnswer(problem=f"{asked.attempt} is over", is_over=True)
+        self._coming[asked.attempt] += 1
+        try:
+            return await self._begun(run, asked)
+        finally:
+            self._coming -= Counter((asked.attempt,))
+
+    async def _begun(self, run: Run, asked: AttachQuestion) -> AttachAnswer:
+        """A new session, whose place was counted before; or why there is none after all."""
         try:
             reader, writer = await _opened(run)
         except OSError:
             return AttachAnswer(problem=f"the terminal of {asked.attempt} is not there yet", is_soon=True)
-        session = Session(self._bus, asked, run, reader, writer)
-        subject = self._subjects.ask(f"agent-{self._host.id}", f"attach-{secrets.token_hex(16)}")
-        listening = await self._bus.subscribe(subject, cb=session.on_typed)
+        try:
+            session = Session(self._bus, asked, run, reader, writer)
+            subject = self._subjects.ask(f"agent-{self._host.id}", f"attach-{secrets.token_hex(16)}")
+            listening = await self._bus.subscribe(subject, cb=session.on_typed)
+        except BaseException as error:
+            writer.transport.abort()
+            if not isinstance(error, nats.errors.Error):
+                raise
+            return AttachAnswer(problem=f"{self._host.id} cannot listen now: {error}", is_soon=True)
         task = asyncio.get_running_loop().create_task(session.run(listening, self._silence_s))
         self._tasks[task] = asked.attempt
         task.add_done_callback(self._tasks.pop)
@@ -119,7 +136,8 @@ class Sessions:
             return f"{shown} has no terminal: submit it with --interactive, or with terminal: true"
         if _INBOX.fullmatch(asked.output) is None:
             return "output must be an inbox of the client's, _INBOX.…"
-        if sum(attempt == asked.attempt for attempt in self._tasks.values()) >= MOST_SESSIONS:
+        here = sum(attempt == asked.attempt for attempt in self._tasks.values())
+        if here + self._coming[asked.attempt] >= MOST_SESSIONS:
             return f"{MOST_SESSIONS} clients are attached to the terminal of {shown} already"
         return ""
 
@@ -177,8 +195,8 @@ class Session:
     def take(self, data: bytes) -> Taken:
         """The answer to a Typed."""
         try:
-            typed = msgspec.json.decode(data, type=Typed)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            typed = understood(data, Typed)
+        except Unreadable as error:
             return Taken(problem=str(error))
         if len(typed.data) > MOST_TYPED_BYTES:
             return Taken(problem=f"{len(typed.data)} bytes at once, the limit is {MOST_TYPED_BYTES}")
@@ -192,12 +210,12 @@ class Session:
             return Taken(sent=self._sent)
         if self._writer.transport.get_write_buffer_size() > _MOST_UNTAKEN_BYTES:
             return Taken(is_full=True, sent=self._sent)
-        self._writer.write(b"i" + len(typed.data).to_bytes(4, "big") + typed.data)
+        self._writer.write(terminal.keys(typed.data))
         return Taken(sent=self._sent)
 
     def _resize(self, rows: int, cols: int) -> None:
         if 0 < rows < 1 << 16 and 0 < cols < 1 << 16 and not self._asked.is_read_only:
-            self._writer.write(b"w" + (4).to_bytes(4, "big") + struct.pack("!HH", rows, cols))
+            self._writer.write(terminal.window(rows, cols))
 
     async def _show(self) -> None:
         """What the terminal shows, in order, and its end; no further ahead of the client than the window."""

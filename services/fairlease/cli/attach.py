@@ -25,6 +25,7 @@ from fairlease.cli.logs import job_view
 from fairlease.cli.output import Output, output_of
 from fairlease.cli.watch import Step, Watch
 from fairlease_schemas.attach import HEARTBEAT_S, MOST_TYPED_BYTES, AttachAnswer, AttachQuestion, Shown, Taken, Typed
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import AttemptView, JobView
 
 _ANSWER_S: Final = 5.0
@@ -215,8 +216,8 @@ class _Visit:
         subject = self._link.subjects.ask(f"agent-{place.host}", "attach")
         try:
             reply = await self._link.client.request(subject, msgspec.json.encode(question), timeout=_ANSWER_S)
-            return msgspec.json.decode(reply.data, type=AttachAnswer)
-        except (nats.errors.Error, msgspec.MsgspecError):
+            return understood(reply.data, AttachAnswer)
+        except (nats.errors.Error, Unreadable):
             return None
 
 
@@ -249,8 +250,8 @@ class _Session:
         while True:
             try:
                 message = await self._heard.next_msg(timeout=None)
-                shown = msgspec.json.decode(message.data, type=Shown)
-            except (nats.errors.Error, msgspec.MsgspecError):
+                shown = understood(message.data, Shown)
+            except (nats.errors.Error, Unreadable):
                 return _End.LOST
             if shown.at != self._shown:
                 return _End.LOST  # some of it is missing; a new session begins with the last screens
@@ -303,6 +304,6 @@ class _Session:
         """The agent's answer; None when it does not answer."""
         try:
             reply = await self._link.client.request(self._subject, msgspec.json.encode(typed), timeout=_ANSWER_S)
-            return msgspec.json.decode(reply.data, type=Taken)
-        except (nats.errors.Error, msgspec.MsgspecError):
+            return understood(reply.data, Taken)
+        except (nats.errors.Error, Unreadable):
             return None

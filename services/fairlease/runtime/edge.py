@@ -64,7 +64,7 @@ def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of co
             canonical(plain)
             if verb in commands.VERBS:
                 plain_text(plain)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return unreadable(message.data, error)
     return said
 
