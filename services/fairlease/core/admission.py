@@ -254,33 +254,35 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> Job:
     job = stage.emit(job, AttemptEnded(attempt=attempt.id, end=end, exit_code=exit_code))
     if job.is_terminal:
         return job
-    terminal = _terminal(stage.policy, job, end, exit_code, job.attempts[-1])
+    terminal = _terminal(stage.policy, job, end, exit_code, stage.now_ms)
     if not isinstance(terminal, JobRequeued):
         stage.end_reason(job)  # of one that was held in the moment of its grant
     job = stage.emit(job, terminal)
-    if job.phase is Phase.BACKOFF and isinstance(terminal, JobRequeued):
-        stage.begin_reason(job.id, Reason.RETRY_BACKOFF, Evidence(for_ms=terminal.backoff_ms))
     faulty = faults.hosts_of(job, stage.now_ms - stage.policy.fault_span_ms)
-    if job.phase is Phase.WAITING and end is End.FAULT and 0 < stage.policy.fault_hosts <= len(faulty):
+    if not job.is_apart and end is End.FAULT and 0 < stage.policy.fault_hosts <= len(faulty):
         told = f"faults on {', '.join(faulty[:MAX_FAULTS_TOLD])}"
         job = stage.emit(job, JobHeld(job=job.id, account=NOBODY, reason=told))
         stage.begin_reason(job.id, Reason.JOB_HELD, Evidence())
+    elif job.phase is Phase.BACKOFF and isinstance(terminal, JobRequeued):
+        stage.begin_reason(job.id, Reason.RETRY_BACKOFF, Evidence(for_ms=terminal.backoff_ms))
     return job
 
 
-def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt: Attempt) -> jobs.JobEvent:
+def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, now_ms: int) -> jobs.JobEvent:
     """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was.
 
     What the job did not do itself never counts as a retry: a preemption or drain, and a host's fault, also
     when the process fails while it is being stopped for one. Nor does it when it saved itself and asked to go on,
     or is to begin anew because its checkpoint does not fit (8.3): that once, for a clean start resumes nothing.
     """
+    attempt = job.attempts[-1]
     if end is End.SUCCEEDED:
         return JobSucceeded(job=job.id)
     if attempt.ending is End.CANCELLED:
         return JobCancelled(job=job.id, account=attempt.stopped_by or job.account)
     if end in (End.PREEMPTED, End.FAULT):
-        return JobRequeued(job=job.id, end=end, rest_ms=faults.rest_ms(job, attempt))
+        backoff_ms = faults.backoff_ms(policy, job, now_ms)
+        return JobRequeued(job=job.id, end=end, backoff_ms=backoff_ms, rest_ms=faults.rest_ms(job, attempt))
     if end is End.TIMED_OUT:
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
     if attempt.ending in (End.PREEMPTED, End.FAULT):
