@@ -64,6 +64,8 @@ PORTS = range(1, 1 << 16)
 LEASE_LOST = "its host's lease was lost"
 REQUEUE_ME = 85
 """What a process leaves with that has saved its state and wants to go on later (1.8)."""
+SHORTEST_TURN_MS = 60_000
+"""So long an attempt held its GPUs that may go on later though nobody knows that it came further."""
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
 
@@ -290,7 +292,7 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, now_ms:
     if end is End.RESUME_REFUSED and policy.on_resume_refused == RESTART and not attempt.is_clean:
         return JobRequeued(job=job.id, end=end)
     if _goes_on(job, attempt, end, exit_code):
-        return JobRequeued(job=job.id, end=end)
+        return JobRequeued(job=job.id, end=end, backoff_ms=policy.retry_backoff_ms)
     if end not in (End.START_FAILED, End.RESUME_REFUSED) and job.retries < job.request.max_retries:
         doubled_ms = policy.retry_backoff_ms << min(job.retries, 30)
         backoff_ms = min(doubled_ms, policy.retry_backoff_cap_ms)
@@ -301,10 +303,12 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, now_ms:
 def _goes_on(job: Job, attempt: Attempt, end: End, exit_code: int | None) -> bool:
     """Whether the job left by itself to go on later from a checkpoint that this attempt is known to have made.
 
-    Without one it would begin where this attempt began, again and again: an ordinary failure.
+    Without one it would begin where this attempt began, again and again: an ordinary failure. So is a turn that came
+    no step further and was over within a minute, for as many of those as the job likes would fill the log.
     """
     has_saved = job.request.is_resumable and attempt.checkpoint_ms > 0
-    return end is End.FAILED and exit_code == REQUEUE_ME and has_saved
+    has_worked = job.step > attempt.from_step or attempt.ended_ms - attempt.granted_ms >= SHORTEST_TURN_MS
+    return end is End.FAILED and exit_code == REQUEUE_ME and has_saved and has_worked
 
 
 def _duties(stage: Stage) -> None:
