@@ -59,7 +59,6 @@ MAX_STEP = 10**15
 MAX_DETAIL = 300
 MAX_MISMATCHES, MAX_VALUE = 8, 120
 MAX_FAULTS_TOLD = 8
-MAX_HOSTS_TOLD = 4
 PORTS = range(1, 1 << 16)
 LEASE_LOST = "its host's lease was lost"
 REQUEUE_ME = 85
@@ -385,6 +384,7 @@ def _what_is_missing(attempt: Attempt) -> str:
     """Which hosts an attempt that did not start in time waited for; of a large gang the first of them."""
     started = frozenset(attempt.started)
     late = attempt.not_ready or tuple(host for host in attempt.hosts if host not in started)
-    more = f" and {len(late) - MAX_HOSTS_TOLD} more" if len(late) > MAX_HOSTS_TOLD else ""
+    named, others = jobs.told_of(late)
+    more = f" and {others} more" if others else ""
     what = "never became ready" if attempt.not_ready else "never started"
-    return f"{', '.join(late[:MAX_HOSTS_TOLD])}{more} {what}"
+    return f"{', '.join(named)}{more} {what}"

@@ -5,6 +5,7 @@ The surprising choice: a grant may reach a job that is over already, or was held
 such an attempt is *stillborn*: it is never ordered, and the next admission record releases it.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import assert_never
 
@@ -56,6 +57,8 @@ class Phase(StrEnum):
 
 TERMINAL = frozenset((Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT))
 KEPT_PREEMPTIONS = 32
+MAX_HOSTS_TOLD = 4
+"""So many of the hosts that a gang waits for are named, the first in rank order; of the others their number."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -399,6 +402,11 @@ def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
     phase = Phase.DEPENDENT if event.is_blocked else Phase.BACKOFF if event.backoff_ms else Phase.WAITING
     until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
     return replace(job, phase=phase, held_by="", held_for="", backoff_until_ms=until_ms, waiting_since_ms=at_ms)
+
+
+def told_of(late: Sequence[HostId]) -> tuple[tuple[HostId, ...], int]:
+    """Of hosts that a gang waits for those that are named, and how many more there are."""
+    return tuple(late[:MAX_HOSTS_TOLD]), max(0, len(late) - MAX_HOSTS_TOLD)
 
 
 def has_got_its_go(before: Job, after: Job) -> bool:
