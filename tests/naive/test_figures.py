@@ -17,7 +17,7 @@ from tests.laws.story import play, stories
 from tests.naive.figures import History
 from tests.naive.living import Life, Living, lives
 
-MANY = [pytest.param(50, id="50 logs"), pytest.param(1_000, id="1000 logs", marks=pytest.mark.long)]
+MANY = [pytest.param(20, id="20 logs"), pytest.param(1_000, id="1000 logs", marks=pytest.mark.long)]
 
 
 def metered(records: list[bytes], period: Period, scope: Scope) -> tuple[Figures, World]:
