@@ -6,7 +6,7 @@ digest means the same on every machine. Reading is msgspec; what it cannot read 
 
 import hashlib
 import unicodedata
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from fairlease_schemas.envelope import MAX_RECORD_BYTES, RECORD_VERSION, Record
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 _RECORDS: Final = msgspec.json.Decoder(Record)
 _MAX_SAFE: Final = 2**63 - 1
+_T = TypeVar("_T")
 
 
 class Unreadable(ValueError):
@@ -55,11 +56,19 @@ def read_record(data: bytes) -> Record:
         raise Unreadable(f"record of {len(data)} bytes is above the limit of {MAX_RECORD_BYTES}")
     try:
         record = _RECORDS.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise Unreadable(f"not a record: {error}") from error
     if record.v != RECORD_VERSION:
         raise Unreadable(f"record version {record.v} is not {RECORD_VERSION}: run a newer Fairlease")
     return record
+
+
+def understood(data: bytes, kind: type[_T]) -> _T:
+    """The value of that type in JSON that others wrote; Unreadable for all that is none, brackets without end too."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(str(error)) from error
 
 
 def nfc(text: str) -> str:

@@ -42,6 +42,14 @@ class HostHeld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     reason: str = ""
 
 
+MAX_CHECKS = 16
+"""Checks that come with a return, and that a policy names."""
+MAX_OUTPUT = 200
+"""Characters that are kept of a check's last words."""
+CODES = {0: "ok", 1: "warning", 2: "critical", 3: "unknown"}
+"""What a check may end with, in the manner of Nagios."""
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A check of a host, in the manner of Nagios: `code` is 0 ok, 1 warning, 2 critical or 3 unknown.
 

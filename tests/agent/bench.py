@@ -90,6 +90,7 @@ class Bench:
         self.cache_bytes = 1 << 30
         self.git = "git"
         self.git_s = 30.0
+        self.git_bytes = 1 << 30
         self.evidence: dict[str, bytes] = {}
         self.refuses_evidence = False
         self.is_bus_there = True
@@ -103,7 +104,8 @@ class Bench:
 
     def _made(self) -> Host:
         bundles = Bundles(self.home / BUNDLES, self._piece, patience_s=self.patience_s, cache_bytes=self.cache_bytes)
-        sources = Sources(self.home, bundles, Git(("file",), timeout_s=self.git_s, program=self.git))
+        git = Git(("file",), timeout_s=self.git_s, program=self.git, most_bytes=self.git_bytes)
+        sources = Sources(self.home, bundles, git)
         return Host(self.devices, self.home, self._fetch, Outbox(self._publish), sources, **self._options)
 
     async def _fetch(self, digest: str) -> contracts.Command:

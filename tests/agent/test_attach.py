@@ -4,9 +4,11 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import nats.errors
 import pytest
 from nats.aio.msg import Msg
 
@@ -307,3 +309,40 @@ async def test_there_is_an_end_to_how_many_attach(bench: Bench, sessions: Sessio
         await attached(sessions, part)
     answer = await ask(sessions, part)
     assert answer.problem == "16 clients are attached to the terminal of job-a-a1 already"
+
+
+async def test_clients_who_come_at_the_same_moment_are_counted_too(bench: Bench, bus: Bus, sessions: Sessions) -> None:
+    # rule: 1.17
+    part = await running(bench, "a")
+    coming = (ask(sessions, part) for _ in range(2 * MOST_SESSIONS))
+    answers = await asyncio.gather(*coming)
+    assert sum(answer.problem == "" for answer in answers) == MOST_SESSIONS == sessions.count
+    assert {answer.problem for answer in answers} - {""} == {
+        f"{MOST_SESSIONS} clients are attached to the terminal of {part.attempt} already"
+    }
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("error", [nats.errors.ConnectionClosedError(), RuntimeError("nobody thought of it")])
+async def test_a_session_that_nobody_can_listen_to_leaves_no_socket_and_no_place(
+    bench: Bench, bus: Bus, sessions: Sessions, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    part = await running(bench, "a")
+
+    async def refuse(*_: object, **__: object) -> Ear:
+        raise error
+
+    before = open_files()
+    with monkeypatch.context() as patch:
+        patch.setattr(bus, "subscribe", refuse)
+        for _ in range(MOST_SESSIONS + 1):
+            if isinstance(error, RuntimeError):
+                with pytest.raises(RuntimeError):
+                    await ask(sessions, part)
+            else:
+                assert (await ask(sessions, part)).is_soon
+    await until(lambda: open_files() == before, "all sockets are closed")
+    await attached(sessions, part)

@@ -2,8 +2,10 @@
 
 import io
 import tarfile
+import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlease.agent.unpacking import BundleRefused, unpack
@@ -189,6 +191,73 @@ async def test_an_attempt_that_is_called_off_leaves_no_code_behind(bench: Bench)
 
 
 @pytest.mark.asyncio
+async def test_code_of_an_attempt_called_off_while_its_address_is_asked_for_is_cleared(
+    bench: Bench,
+) -> None:
+    leave = threading.Event()
+    bench.close()
+    bench._options["address"] = lambda: str(leave.wait(60))
+    bench.restart()
+    part = msgspec.structs.replace(with_code(bench, "a", "true", tar_of(("it", b"0", b"came"))), is_go=False)
+    try:
+        bench.order(part)
+        await until(lambda: list((bench.home / "code").glob("*/it")), "the code is there, the address is not")
+        await until(lambda: not bench.host._sources._bundles._used, "and all of it")
+        bench.order()
+        await until(lambda: not list((bench.home / "code").iterdir()), "the code is gone")
+    finally:
+        leave.set()
+
+
+@pytest.mark.asyncio
+async def test_an_agent_that_leaves_clears_the_code_of_what_has_not_begun(bench: Bench) -> None:
+    bench.has_lease = False
+    bench.restart()
+    bench.host.lease.renewed(0, 0)
+    part = with_code(bench, "a", "true", tar_of(("it", b"0", b"came")))
+    bench.order(part)
+    await until(lambda: part.attempt in bench.host._learned, "it could start, and has no lease")
+    bench.close()
+    await until(lambda: not list((bench.home / "code").iterdir()), "the code is gone")
+
+
+@pytest.mark.asyncio
+async def test_half_a_bundle_is_never_left_in_the_cache(bench: Bench) -> None:
+    part = with_code(bench, "a", "true", tar_of(("big", b"0", b"y" * PIECE_BYTES)))
+    (last,) = (key for key in bench.pieces if key[2] == 2)
+    missing = bench.pieces.pop(last)
+    partials = (bench.home / "bundles").glob
+    bench.order(part)
+    await until(lambda: list(partials("*.partial")), "one piece of two is there")
+    bench.order()
+    await until(lambda: not list((bench.home / "bundles").iterdir()), "it was called off")
+    bench.order(part)
+    await until(lambda: list(partials("*.partial")), "again")
+    bench.pieces[last] = missing[:-1]
+    assert (await bench.gone(part)).end == End.START_FAILED
+    assert list((bench.home / "bundles").iterdir()) == []
+    stale = bench.home / "bundles" / "ada.0.tar.partial"
+    stale.write_bytes(b"x")
+    bench.restart()
+    assert not stale.exists(), "an agent that was killed amid a fetch"
+
+
+@pytest.mark.asyncio
+async def test_what_is_being_fetched_counts_for_the_room_of_the_cache(bench: Bench) -> None:
+    bench.cache_bytes = 25_000  # two bundles of one record each
+    bench.restart()
+    kept = with_code(bench, "a", "cat it", tar_of(("it", b"0", b"1")))
+    bench.order(kept)
+    assert (await bench.gone(kept)).end == End.SUCCEEDED
+    (bench.home / "bundles" / "ada.0.tar.partial").write_bytes(bytes(10_240))
+    other = with_code(bench, "b", "cat it", tar_of(("it", b"0", b"2")))
+    bench.order(other)
+    assert (await bench.gone(other)).end == End.SUCCEEDED
+    found = sorted((path.suffix, path.read_bytes()[512:513]) for path in (bench.home / "bundles").iterdir())
+    assert found == [(".partial", b"\0"), (".tar", b"2")]
+
+
+@pytest.mark.asyncio
 async def test_an_agent_that_was_killed_while_it_brought_code_brings_it_again(bench: Bench) -> None:
     part = with_code(bench, "a", "cat it; ls", tar_of(("it", b"0", b"came\n")))
     half = bench.home / "code" / f"{part.attempt}.1"
@@ -249,6 +318,19 @@ EVIL = [
         "link out of",
         id="a link out by way of another",
     ),
+    pytest.param(
+        [("a", b"2", "../outside"), ("a/planted", b"2", "evil")],
+        "twice, or in no directory",
+        id="a link through a link",
+    ),
+    pytest.param(
+        [("a/planted", b"2", "evil"), ("a", b"2", "../outside")],
+        "twice, or in no directory",
+        id="a link before its way",
+    ),
+    pytest.param(
+        [("d", b"5", b""), ("d/a", b"2", "../../outside"), ("d/a/x", b"2", "y")], "in no directory", id="a deep one"
+    ),
     pytest.param([("a", b"2", "b"), ("b", b"2", "a")], "round in a circle", id="links in a circle"),
     pytest.param([("a", b"1", "b")], "neither a file", id="a hard link"),
     pytest.param([("a", b"3", b"")], "neither a file", id="a device"),
@@ -265,11 +347,13 @@ EVIL = [
 def test_an_evil_bundle_is_refused_and_nothing_stands_outside(tmp_path: Path, items: list[Item], why: str) -> None:
     # rule: 1.13
     into = tmp_path / "here" / "into"
-    into.parent.mkdir()
+    outside = into.with_name("outside")
+    outside.mkdir(parents=True)
     with pytest.raises(BundleRefused, match=why):
         unpack(io.BytesIO(tar_of(*items)), into)
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
-    assert [path.name for path in into.parent.iterdir()] == ["into"]
+    assert sorted(path.name for path in into.parent.iterdir()) == ["into", "outside"]
+    assert list(outside.iterdir()) == []
 
 
 def test_no_more_than_the_permissions_of_a_file_is_kept(tmp_path: Path) -> None:

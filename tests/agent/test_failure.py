@@ -1,13 +1,17 @@
 """What is kept of a run that did not end well: gathered once, bounded, and never in the way of the report (8.4)."""
 
 import asyncio
+import os
+import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from fairlease.agent import failure, layout
+from fairlease.agent import failure, host, layout, process, runs
+from fairlease.agent.contracts import Command
 from fairlease.agent.outbox import Disconnected, Outbox
 from fairlease.agent.record import Gone
 from fairlease.runtime.errors import BusAway
@@ -16,7 +20,7 @@ from fairlease_schemas.job import End
 from fairlease_schemas.orders import RunOrder
 from fairlease_schemas.reports import RunGone
 from fairlease_schemas.telemetry import GpuProcess, GpuSample
-from tests.agent.bench import Bench, shell, until
+from tests.agent.bench import Bench, keeper_of, shell, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -181,6 +185,66 @@ async def test_whatever_a_job_prints_the_body_is_small(bench: Bench, script: str
     kept = found(bench, await bench.gone(part))
     assert len(kept.lines) <= failure.MAX_LINES
     assert all(0 < len(line) <= failure.MAX_LINE for line in kept.lines)
+
+
+async def test_an_end_is_told_whatever_becomes_of_its_evidence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    # rule: 8.4
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("nobody thought of it")
+
+    monkeypatch.setattr(bench.host._witness, "evidence", fail)
+    monkeypatch.setattr(bench.host._checkpoints, "look", fail)
+    part = bench.part("a", shell("exit 3"))
+    bench.order(part)
+    gone = await bench.gone(part)
+    assert (gone.end, gone.exit_code, gone.evidence) == (End.FAILED, 3, "")
+
+
+async def test_an_end_that_could_not_be_found_is_looked_for_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_SWEEP_S", 0.05)
+    kill, fails = process.kill_remains, [RuntimeError("nobody thought of it")]
+
+    async def fail_once(*words: Any) -> None:  # noqa: ANN401 - handed on as they are
+        if fails:
+            raise fails.pop()
+        await kill(*words)
+
+    monkeypatch.setattr(process, "kill_remains", fail_once)
+    part = bench.part("a", shell("echo ready; sleep 1000"))
+    bench.order(part)
+    await bench.printed(part, "ready")
+    os.kill(keeper_of(bench.directory(part)).pid, signal.SIGKILL)
+    assert (await bench.gone(part)).end is End.LOST
+    assert fails == []
+
+
+async def test_a_start_that_nobody_thought_could_fail_is_tried_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_RETRY_S", 0.05)
+    fetch, fails = bench.host._fetch, [RuntimeError("nobody thought of it")]
+
+    async def fail_once(digest: str) -> Command:
+        if fails:
+            raise fails.pop()
+        return await fetch(digest)
+
+    monkeypatch.setattr(bench.host, "_fetch", fail_once)
+    part = bench.part("a")
+    bench.order(part)
+    assert (await bench.gone(part)).end is End.SUCCEEDED
+
+
+async def test_more_gpus_than_a_body_has_room_for_are_left_out() -> None:
+    # rule: 8.4
+    gpus = tuple(GpuSample(gpu=f"GPU-{k}", problem="\u00e9" * failure.MAX_LINE) for k in range(200))
+    evidence = FailureEvidence(attempt="a", host="h", end=End.FAULT, at_ms=1, lines=("x",) * 50, gpus=gpus)
+    kept = msgspec.json.decode(failure.bounded(evidence), type=FailureEvidence)
+    assert kept == msgspec.structs.replace(evidence, lines=(), gpus=gpus[:12])
+    assert len(failure.bounded(evidence)) <= MAX_BYTES
 
 
 async def test_a_line_of_which_the_beginning_was_cut_is_left_out(tmp_path: Path) -> None:

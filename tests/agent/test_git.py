@@ -1,5 +1,6 @@
 """Commits on a host: fetched by the machine's git from where the site allows, and believed only if they stand there."""
 
+import asyncio
 import os
 import subprocess
 import time
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlease.agent.git import environment, scheme_of
+from fairlease.agent.git import CommitRefused, Git, _end_of, environment, scheme_of
+from fairlease.agent.identity import User
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.settings import GIT_SCHEMES, read_settings
 from fairlease_schemas.job import End
@@ -127,6 +129,61 @@ async def test_a_git_that_hangs_is_ended_with_all_it_started_and_others_begin_me
 
 
 @pytest.mark.asyncio
+async def test_a_repository_that_fills_the_disk_is_refused(bench: Bench, repo: Path) -> None:
+    # rule: 1.13
+    bench.git_bytes = 1 << 20
+    bench.restart()
+    (repo / "big").write_bytes(os.urandom(600_000))  # it fits once, and not twice
+    part = at(bench, "a", repo, commit(repo, "three"))
+    bench.order(part)
+    gone = await bench.gone(part)
+    assert (gone.end, gone.detail.rpartition(": ")[2]) == (
+        End.START_FAILED,
+        "it takes more than 1048576 bytes, or 1000000 files",
+    )
+    await until(lambda: not list((bench.home / "code").iterdir()), "nothing of it is left")
+
+
+@pytest.mark.asyncio
+async def test_a_fetch_is_ended_while_it_fills_the_disk(bench: Bench, repo: Path, tmp_path: Path) -> None:
+    # rule: 1.13
+    endless = tmp_path / "endless-git"
+    endless.write_text("#!/bin/sh\nhead -c 2000000 /dev/zero > pack\nexec sleep 600\n")
+    endless.chmod(0o755)
+    bench.git, bench.git_bytes, bench.git_s = str(endless), 1 << 20, 600.0
+    bench.restart()
+    part = at(bench, "a", repo, "0" * 40)
+    bench.order(part)
+    assert (await bench.gone(part)).detail.endswith("it takes more than 1048576 bytes, or 1000000 files")
+
+
+@pytest.mark.asyncio
+async def test_of_all_that_git_says_the_end_is_kept() -> None:
+    said = asyncio.StreamReader()
+    said.feed_data(b"x" * 10_000_000 + b"\nfatal: no")
+    said.feed_eof()
+    kept = await _end_of(said)
+    assert len(kept) == 64 * 1024
+    assert kept.endswith(b"\nfatal: no")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("named", ["HEAD", "--upload-pack=touch x", "main", "0" * 39, "G" * 40, ""])
+async def test_what_is_no_whole_commit_is_never_given_to_git(tmp_path: Path, named: str) -> None:
+    # rule: 1.13
+    with pytest.raises(CommitRefused, match="all its 40 or 64 hexadecimal digits"):
+        await Git(("file",)).check_out(f"file://{tmp_path}", named, tmp_path / "into")
+    assert not (tmp_path / "into").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_repository_that_looks_like_an_option_is_one_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CommitRefused):
+        await Git(("ssh",)).check_out("--mirror=fetch", "0" * 40, tmp_path / "into")
+    assert "--mirror=fetch" in (tmp_path / "into" / ".git" / "config").read_text()
+
+
+@pytest.mark.asyncio
 async def test_hooks_and_templates_of_the_machine_do_not_run(
     bench: Bench, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +207,33 @@ def test_git_is_told_no_address_of_ours_and_asks_nobody() -> None:
         "HTTPS_PROXY": "http://proxy",
         "LC_ALL": "C",
         "GIT_ALLOW_PROTOCOL": "https:ssh",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_LFS_SKIP_SMUDGE": "1",
+        "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=20",
+    }
+
+
+def test_a_users_git_has_his_home_and_nothing_of_the_agents_but_its_way_into_the_network() -> None:
+    # rule: 1.16
+    agent = {
+        "PATH": "/bin",
+        "HOME": "/root",
+        "USER": "root",
+        "SSH_AUTH_SOCK": "/s",
+        "XDG_CONFIG_HOME": "/root/.config",
+        "https_proxy": "http://proxy",
+        "TMPDIR": "/root/tmp",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "GIT_CONFIG": "/root/x",
+    }
+    assert environment(agent, ("https",), User("ann", 7, 8, "/home/ann")) == {
+        "PATH": "/bin",
+        "HOME": "/home/ann",
+        "USER": "ann",
+        "LOGNAME": "ann",
+        "https_proxy": "http://proxy",
+        "LC_ALL": "C",
+        "GIT_ALLOW_PROTOCOL": "https",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_LFS_SKIP_SMUDGE": "1",
         "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=20",

@@ -24,6 +24,7 @@ from fairlease_schemas.job import End
 from fairlease_schemas.orders import RunOrder
 from fairlease_schemas.reports import RunStarted
 from tests.agent.bench import Bench, keeper_of, kill_all, shell, until
+from tests.agent.test_git import commit, git
 
 IS_ROOT = os.geteuid() == 0
 ANN, BEN = (pwd.getpwnam(name) for name in ("nobody", "daemon"))
@@ -163,6 +164,63 @@ async def test_the_code_of_a_run_is_its_users_too_but_not_what_its_links_point_a
     assert {path.lstat().st_uid for path in (work, *work.rglob("*"))} == {who.pw_uid}
     assert elsewhere.stat().st_uid == os.getuid()
     assert elsewhere.read_text() == ("ours" if IS_ROOT else "spoilt\n")
+
+
+def repository(path: Path, owner: pwd.struct_passwd) -> str:
+    """One of his with one commit, which is returned."""
+    path.mkdir(mode=0o755)
+    git(path, "init", "-q", "-b", "main")
+    sha = commit(path, "the code")
+    if IS_ROOT:
+        for found in (path, *path.rglob("*")):
+            os.chown(found, owner.pw_uid, owner.pw_gid)
+    return sha
+
+
+@pytest.mark.asyncio
+async def test_a_commit_is_fetched_by_the_runs_user_with_his_home_and_no_rights_to_gain(
+    mapped: Bench, place: Path
+) -> None:
+    # rule: 1.13 1.16
+    sha, seen, program = repository(place / "repo", ANN), place / "seen", place / "git"
+    seen.touch()
+    seen.chmod(0o666)
+    watched = f'(id -u; id -G; grep NoNewPrivs /proc/self/status; echo "HOME=$HOME") | tr "\\n" " " >> {seen}'
+    program.write_text(f'#!/bin/sh\n{watched}; echo >> {seen}\nexec git "$@"\n')
+    program.chmod(0o755)
+    mapped.git = str(program)
+    mapped.restart()
+    source = {"repo": f"file://{place}/repo", "commit": sha}
+    part = of(mapped.part("a", shell("cat train.txt; git rev-parse HEAD; touch made"), source=source), "ann")
+    mapped.order(part)
+    gone = await mapped.gone(part)
+    assert (gone.end, mapped.log(part)) == (End.SUCCEEDED, f"the code{sha}\n"), gone.detail
+    work, who = mapped.directory(part).path / layout.WORK, owner_of(ANN.pw_name)
+    assert {path.lstat().st_uid for path in (work, *work.rglob("*"))} == {who.pw_uid}
+    assert work.stat().st_mode & 0o777 == 0o700
+    lines = seen.read_text().splitlines()
+    assert len(lines) >= 5
+    for line in lines:
+        uid, *groups, _, privileges, home = line.split()
+        assert int(uid) == who.pw_uid
+        if IS_ROOT:
+            assert sorted(map(int, groups)) == sorted(os.getgrouplist(who.pw_name, who.pw_gid))
+            assert (privileges, home) == ("1", f"HOME={who.pw_dir}")
+
+
+@pytest.mark.asyncio
+async def test_a_repository_that_only_others_may_read_is_not_cloned_for_a_run(mapped: Bench, place: Path) -> None:
+    # rule: 1.16
+    sha = repository(place / "repo", BEN)
+    (place / "repo").chmod(0o700 if IS_ROOT else 0)
+    for account in ("ann", "ben"):
+        source = {"repo": f"file://{place}/repo", "commit": sha}
+        part = of(mapped.part(account, shell("cat train.txt"), source=source), account)
+        mapped.order(part)
+        is_his = IS_ROOT and account == "ben"
+        assert (await mapped.gone(part)).end is (End.SUCCEEDED if is_his else End.START_FAILED)
+        assert mapped.log(part) == ("the code" if is_his else "")
+    (place / "repo").chmod(0o755)
 
 
 @pytest.mark.asyncio

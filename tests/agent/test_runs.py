@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -327,17 +328,23 @@ async def test_a_run_that_a_restart_of_the_machine_ended_is_the_hosts_fault(
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"\xff", b"[" * 100_000, None], ids=["empty", "{}", "bytes", "brackets", "gone"]
+    "data",
+    [b"", b"{}", b"\xff", b"[" * 100_000, None, os.mkfifo, Path.mkdir],
+    ids=["empty", "{}", "bytes", "brackets", "gone", "pipe", "directory"],
 )
 async def test_a_run_whose_record_was_spoiled_costs_nobody_else_anything(
-    bench: Bench, caplog: pytest.LogCaptureFixture, data: bytes | None
+    bench: Bench, caplog: pytest.LogCaptureFixture, data: bytes | Callable[[Path], None] | None
 ) -> None:
     spoiled, sound = bench.part("a"), bench.part("b", gpus=(1,))
     bench.order(spoiled, sound)
     for part in (spoiled, sound):
         await bench.gone(part)
     record = bench.directory(spoiled).path / layout.RUN
-    record.unlink() if data is None else record.write_bytes(data)
+    record.unlink()
+    if callable(data):
+        data(record)
+    elif data is not None:
+        record.write_bytes(data)
     bench.restart()
     assert bench.host.run(sound.attempt) is not None
     assert bench.host.run(spoiled.attempt) is None

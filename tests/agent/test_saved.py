@@ -145,7 +145,7 @@ def brackets(path: Path) -> None:
 
 
 def huge(path: Path) -> None:
-    path.write_bytes(b" " * (saved.MOST_BYTES + 1))
+    path.write_bytes(b" " * (layout.MOST_BYTES + 1))
 
 
 def link(path: Path) -> None:

@@ -1,6 +1,10 @@
 """What `submit --interactive` and `job attach` say before anybody is attached; and the keys that detach."""
 
 import json
+import select
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -100,3 +104,38 @@ def test_two_keys_detach(typed: list[bytes], passed: bytes, *, is_detached: bool
     found = [keys.feed(data) for data in typed]
     assert b"".join(data for data, _ in found) == passed
     assert found[-1][1] is is_detached
+
+
+SHOWS = """
+import asyncio, signal, sys
+from fairlease.cli.console import Console
+
+async def show():
+    console = Console(is_read_only=True)
+    with console.ended_by(signal.SIGTERM, signal.SIGHUP):
+        console.tell("ready")
+        await console.show(b"x" * (1 << 20))
+
+try:
+    asyncio.run(show())
+except asyncio.CancelledError:
+    sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_whose_output_nobody_reads_ends_when_it_is_told_to(number: signal.Signals) -> None:
+    # rule: 1.17
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SHOWS], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stderr.readline() == b"ready\n"
+        waiting = select.poll()
+        waiting.register(command.stdout, select.POLLIN)
+        assert waiting.poll(30_000), "it has begun to write, and nobody reads"
+        command.send_signal(number)
+        try:
+            assert command.wait(timeout=30) == 7
+        finally:
+            command.kill()

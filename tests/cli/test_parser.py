@@ -7,6 +7,14 @@ from fairlease.cli import parser, verbs
 from fairlease.cli.exits import USAGE, CommandError
 from fairlease.cli.main import main
 from fairlease.cli.parser import agent
+from fairlease.core.job import Phase
+from fairlease.core.metrics.cost import By
+
+
+def test_the_words_of_a_choice_are_those_of_core() -> None:
+    """Written out there, because core takes longer to import than the parser may to start."""
+    assert tuple(map(str, Phase)) == verbs.STATES
+    assert tuple(map(str, By)) == verbs.COSTS
 
 
 def parse(*words: str) -> argparse.Namespace:

@@ -310,6 +310,9 @@ def test_a_gang_that_starts_says_for_whom_it_waits_and_where_it_meets() -> None:
     shown = screen(job_view(JOB, state="granted", attempts=(waits,)), NOW, PLAIN).splitlines()
     assert "ready       3 of 4 hosts ready, waits for host-3" in shown
     assert "rendezvous  10.0.0.1:20001" in shown
+    many = msgspec.structs.replace(waits, hosts=tuple(f"host-{n}" for n in range(2048)), late_hosts=2000)
+    shown = screen(job_view(JOB, state="granted", attempts=(many,)), NOW, PLAIN).splitlines()
+    assert "ready       48 of 2048 hosts ready, waits for host-3 and 1999 more" in shown
     over = screen(job_view(JOB, state="failed", attempts=(waits,)), NOW, PLAIN)
     assert "waits for" not in over
 

@@ -36,10 +36,10 @@ def change(here: Cell, budget: str, **fields: object) -> Cell:
     return here
 
 
-def saved(here: Cell, job: str) -> Cell:
+def saved(here: Cell, job: str, *, step: int = 0, is_bound: bool = False) -> Cell:
     """The first host of the job's live attempt reports a checkpoint."""
     attempt = here.world.jobs[job].attempts[-1]
-    said = CheckpointDone(attempt=attempt.id, token=str(attempt.token))
+    said = CheckpointDone(attempt=attempt.id, token=str(attempt.token), step=step, is_bound=is_bound)
     here.step("admission", (here.answer(said, attempt.hosts[0], "FL_LAB_REPORTS"),))
     here.settle()
     return here

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from fairlease.core import view
-from fairlease.core.admission import MAX_HOSTS_TOLD
 from fairlease.core.explain import why
+from fairlease.core.job import MAX_HOSTS_TOLD
 from fairlease.core.order import host_order
 from fairlease.core.world import World
 from fairlease_schemas.address import is_address
@@ -186,6 +186,22 @@ def test_of_a_large_gang_the_first_that_are_late_are_named() -> None:
     late = [f"host-{n:03d}" for n in range(3, 3 + MAX_HOSTS_TOLD)]
     assert isinstance(ending, AttemptEnding)
     assert ending.detail == f"{', '.join(late)} and 3 more never became ready"
+
+
+def test_of_a_large_gang_the_first_that_are_waited_for_are_shown_and_of_a_past_attempt_none() -> None:
+    # rule: 1.15
+    here, job = cell(9)
+    get_ready(here, job, "host-001", "host-002")
+    late = tuple(f"host-{n:03d}" for n in range(3, 3 + MAX_HOSTS_TOLD))
+    shown = view.job_view(here.world, here.world.jobs[job]).attempts[-1]
+    assert (shown.not_ready, shown.late_hosts) == (late, 7)
+    assert (
+        "it waits for host-003, host-004, host-005, host-006 and 3 more"
+        in why(here.world, here.world.jobs[job]).text.en
+    )
+    here.at(10 * MINUTE).gone(job, End.CANCELLED, 143)
+    shown = view.job_view(here.world, here.world.jobs[job]).attempts[0]
+    assert (shown.not_ready, shown.late_hosts) == ((), 0)
 
 
 def test_hosts_that_were_ready_and_did_not_start_are_named_too() -> None:

@@ -8,9 +8,10 @@ from fairlease.core import explain
 from fairlease.core.view import job_view
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.job import AttemptEnded, AttemptEnding, End, JobFailed, JobRequeued, Mismatch, PartGone
+from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan
 from fairlease_schemas.reports import RunGone
 from tests.core.bench import cell, names, saved, whole
-from tests.dsl.cell import HOUR
+from tests.dsl.cell import HOUR, MINUTE, SECOND, T0
 
 COMMIT = Mismatch(field="state.commit", wanted="1f3a", found="9c0d")
 
@@ -60,19 +61,60 @@ def test_a_report_with_endless_mismatches_is_cut_to_what_a_record_holds() -> Non
 # whose doing an end is (1.8) ------------------------------------------------------------------------
 
 
-def test_who_saved_itself_and_asks_to_go_on_is_requeued_at_once_and_that_is_no_retry() -> None:
+def test_who_saved_itself_and_asks_to_go_on_is_requeued_and_that_is_no_retry() -> None:
     # rule: 1.8
     here = cell()
     job = whole(here, "run")
-    saved(here, job)
+    saved(here, job, step=1)
     attempt = attempt_id(job, 1)
     here.when(here.run_gone(job, End.FAILED, 85), who="host-001").then(
         PartGone(attempt=attempt, host="host-001", end=End.FAILED, exit_code=85),
         AttemptEnded(attempt=attempt, end=End.FAILED, exit_code=85),
-        JobRequeued(job=job, end=End.FAILED),
+        JobRequeued(job=job, end=End.FAILED, backoff_ms=30 * SECOND),
+        ReasonBegan(subject=job, code=Reason.RETRY_BACKOFF, evidence=Evidence(for_ms=30 * SECOND)),
     )
-    here.settle()
+    here.at(30 * SECOND)
     assert (here.phase(job), here.world.jobs[job].retries) == ("granted", 0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "held_ms", "phase", "retries"),
+    [
+        pytest.param((7, 8), SECOND, "backoff", 0, id="a step further than all before"),
+        pytest.param((7, 7), MINUTE - 1, "failed", 0, id="the same step, at once"),
+        pytest.param((7, 3), SECOND, "failed", 0, id="an earlier step, at once"),
+        pytest.param((0, 0), SECOND, "failed", 0, id="no step is told, at once"),
+        pytest.param((7, 7), MINUTE, "backoff", 0, id="the same step after a minute"),
+        pytest.param((0, 0), MINUTE, "backoff", 0, id="no step is told after a minute"),
+    ],
+)
+def test_who_asks_to_go_on_must_have_come_on(steps: tuple[int, int], held_ms: int, phase: str, retries: int) -> None:
+    # rule: 1.8
+    here = cell()
+    job = whole(here, "run")
+    here.at(2 * MINUTE)
+    saved(here, job, step=steps[0])
+    here.gone(job, End.FAILED, 85)
+    here.at(3 * MINUTE)
+    granted_ms = here.world.jobs[job].attempts[-1].granted_ms
+    here.at(granted_ms - T0 + held_ms)
+    saved(here, job, step=steps[1])
+    here.gone(job, End.FAILED, 85)
+    assert (here.phase(job), here.world.jobs[job].retries) == (phase, retries)
+
+
+def test_steps_that_were_set_aside_are_no_measure_of_what_came_after() -> None:
+    # rule: 1.8 8.3
+    here = cell(on_resume_refused="restart")
+    job = whole(here, "run")
+    here.at(2 * MINUTE)
+    saved(here, job, step=100)
+    here.gone(job, End.FAILED, 85)
+    here.at(3 * MINUTE)
+    here.say(refused(here, job, COMMIT), "host-001")
+    saved(here, job, step=1)
+    here.gone(job, End.FAILED, 85)
+    assert here.phase(job) == "backoff"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +132,7 @@ def test_any_other_end_by_itself_is_a_failure_of_the_job(
     here = cell()
     job = whole(here, "run", **({"timeout_ms": HOUR, "max_retries": 1} | fields))
     if is_saved:
-        saved(here, job)
+        saved(here, job, step=1)
     here.gone(job, End.FAILED, exit_code)
     assert (here.phase(job), here.world.jobs[job].retries) == ("backoff", 1)
     here.at(HOUR).gone(job, End.FAILED, exit_code)
@@ -101,9 +143,9 @@ def test_what_an_earlier_attempt_saved_does_not_let_this_one_ask_to_go_on() -> N
     # rule: 1.8
     here = cell()
     job = whole(here, "run", max_retries=1)
-    saved(here, job)
+    saved(here, job, step=1)
     here.gone(job, End.FAILED, 85)
-    here.gone(job, End.FAILED, 85)
+    here.at(5 * MINUTE).gone(job, End.FAILED, 85)
     assert (here.phase(job), here.world.jobs[job].retries) == ("backoff", 1)
 
 
@@ -111,13 +153,13 @@ def test_a_gang_of_which_one_part_asks_to_go_on_stops_and_is_requeued() -> None:
     # rule: 1.8 8.4
     here = cell(2)
     job = here.submit("gang", hosts=2, gpus_per_host=8)
-    saved(here, job)
+    saved(here, job, step=1)
     here.when(here.run_gone(job, End.FAILED, 85), who="host-002").then(
         PartGone(attempt=attempt_id(job, 1), host="host-002", end=End.FAILED, exit_code=85),
         AttemptEnding(attempt=attempt_id(job, 1), end=End.FAILED, grace_ms=30_000),
     )
     here.say(here.run_gone(job, End.CANCELLED, 143), "host-001")
-    assert (here.phase(job), here.world.jobs[job].retries) == ("granted", 0)
+    assert (here.phase(job), here.world.jobs[job].retries) == ("backoff", 0)
 
 
 @pytest.mark.parametrize(

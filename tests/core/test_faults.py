@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairlease.core.line import class_key
 from fairlease.core.order import host_order
 from fairlease.core.placement.fit import Room
 from fairlease_schemas.commands import CancelJob, CordonHost, ReleaseJob, ReturnHost
@@ -11,8 +12,9 @@ from fairlease_schemas.host import BreakerTripped, HostHeld, HostHoldCleared, Le
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.job import AttemptEnded, AttemptEnding, End, JobRequeued, PartGone
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan
+from fairlease_schemas.reports import HostUp
 from tests.core.bench import cell, grants, hosts_of, idle, names, victims, whole
-from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell, charged
+from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell, charged, inventory
 
 SILENCE = MINUTE + 15 * SECOND
 LOSS = SILENCE + 30 * SECOND + 30 * SECOND
@@ -309,9 +311,90 @@ def test_faults_on_one_host_again_and_again_do_not_hold_the_job() -> None:
     job = whole(here, "run")
     for _ in range(4):
         here.now_ms += MINUTE
+        here.start(job)
         broken(here, job, "host-001")
     assert here.phase(job) == "granted"
     assert grants(here) == [job] * 5
+
+
+def test_what_a_fault_ends_before_it_began_comes_at_once_only_once() -> None:
+    # rule: 7.7
+    here = cell(1)
+    job = whole(here, "run")
+    broken(here, job, "host-001")
+    assert here.phase(job) == "granted"
+    attempt = attempt_id(job, 2)
+    here.when(here.run_gone(job, End.FAULT, None), who="host-001").then(
+        PartGone(attempt=attempt, host="host-001", end=End.FAULT),
+        AttemptEnded(attempt=attempt, end=End.FAULT),
+        JobRequeued(job=job, end=End.FAULT, backoff_ms=30 * SECOND),
+        ReasonBegan(subject=job, code=Reason.RETRY_BACKOFF, evidence=Evidence(for_ms=30 * SECOND)),
+    )
+    assert here.world.jobs[job].retries == 0
+
+
+def test_a_host_that_begins_nothing_is_asked_less_and_less_often() -> None:
+    # rule: 7.7
+    here = cell(1)
+    job = whole(here, "run")
+    begun_s = []
+    for _ in range(9):
+        begun_s.append((here.now_ms - T0) // SECOND)
+        broken(here, job, "host-001")
+        while here.phase(job) == "backoff":
+            here.at(here.now_ms - T0 + SECOND)
+    assert begun_s == [0, 0, 30, 90, 210, 450, 930, 1530, 2130]
+
+
+def test_what_had_started_once_is_in_line_at_once_again() -> None:
+    # rule: 7.7
+    here = cell(1)
+    job = whole(here, "run")
+    for _ in range(2):
+        broken(here, job, "host-001")
+    here.at(MINUTE).start(job)
+    for _ in range(2):
+        broken(here, job, "host-001")
+    assert (here.phase(job), len(grants(here))) == ("granted", 5)
+
+
+def test_a_fault_that_took_its_time_costs_no_backoff() -> None:
+    # rule: 7.7
+    here = cell(1)
+    job = whole(here, "run")
+    broken(here, job, "host-001")
+    here.at(30 * SECOND)
+    broken(here, job, "host-001")
+    assert here.phase(job) == "granted"
+
+
+def test_a_job_in_a_backoff_is_held_after_faults_on_three_hosts() -> None:
+    # rule: 7.7
+    here = cell(3)
+    job = whole(here, "run")
+    for host in names(1, 2, 3):
+        here.say(CordonHost(host=host, reason="broken"), "ops", settle=False)
+        broken(here, job, host)
+        here.at(here.now_ms - T0 + MINUTE)
+    assert here.phase(job) == "held"
+    assert {name: why.code for name, why in here.world.reasons_of("admission").items()} == {job: Reason.JOB_HELD}
+
+
+def test_a_host_that_is_refused_after_its_boot_gets_nothing_until_it_is_taken() -> None:
+    # rule: 7.1 7.7
+    """Its agent begins nothing: its orders say for which boot they are, and that is not its own."""
+    here = cell(1)
+    job = whole(here, "run")
+    here.start(job)
+    nothing, devices = inventory(1, gpus=0), inventory(1)
+    here.say(HostUp(incarnation="boot-2", inventory=nothing), "host-001", settle=False)
+    broken(here, job, "host-001")
+    assert (here.phase(job), len(grants(here))) == ("waiting", 1)
+    why = here.world.reason("placement", class_key(here.world.jobs[job]))
+    assert why is not None
+    assert why.code is Reason.HOST_FAULT
+    here.say(HostUp(incarnation="boot-2", inventory=devices), "host-001")
+    assert (here.phase(job), len(grants(here))) == ("granted", 2)
 
 
 def test_a_room_knows_whose_part_is_kept() -> None:

@@ -196,6 +196,56 @@ def test_two_reports_in_one_record_see_each_other() -> None:
     cell.when(up(), up(), up("boot-2"), who="host-001").then(registered(), registered("boot-2"))
 
 
+# a boot that is refused -------------------------------------------------------------------------------
+
+NOTHING = inventory(1, gpus=0)
+REFUSED_BOOT = held("health", "refused-boot", "its host-up was refused")
+TAKEN = cleared("health", "refused-boot")
+
+
+def refused(cell: Cell) -> CommandRefused:
+    """The refusal of the last message of a host without GPUs."""
+    way_out = "let the agent offer a part of them, or find out why it sees none"
+    problem = Problem(field="inventory.gpus", rule="1.3", value="0 GPUs", limit="1-16 GPUs", way_out=way_out)
+    seq = cell.world.cursor("health", "FL_LAB_REPORTS")
+    return CommandRefused(account="host-001", verb="host-up", seq=seq, problems=(problem,))
+
+
+def test_a_host_that_is_refused_after_a_boot_is_held_until_it_is_taken() -> None:
+    # rule: 7.1
+    cell = Cell().hosts(1)
+    told = cell.when(up("boot-2", NOTHING), who="host-001").events()
+    assert told == [refused(cell), REFUSED_BOOT]
+    told = cell.when(up("boot-3", NOTHING), who="host-001").events()
+    assert told == [refused(cell)], "held once"
+    cell.when(up("boot-3", SMALLER), who="host-001").then(registered("boot-3", SMALLER), TAKEN)
+    assert cell.world.fleet.hosts["host-001"].holds == ()
+
+
+def test_what_comes_back_as_it_was_registered_is_taken_again() -> None:
+    # rule: 7.1
+    cell = Cell().hosts(1)
+    cell.say(up("boot-2", NOTHING), "host-001")
+    cell.when(up(), who="host-001").then(TAKEN)
+
+
+def test_a_refusal_in_the_same_boot_holds_nothing() -> None:
+    # rule: 7.1
+    cell = Cell().hosts(1)
+    told = cell.when(up(of=NOTHING), who="host-001").events()
+    assert told == [refused(cell)]
+
+
+def test_other_devices_after_a_refused_boot_wait_for_the_work_that_is_there() -> None:
+    # rule: 7.1
+    cell = Cell().hosts(1).budgets(a=1)
+    job = cell.submit("r1")
+    cell.say(up("boot-2", NOTHING), "host-001")
+    cell.when(up("boot-2", SMALLER), who="host-001").then(CHANGED)
+    cell.gone(job)
+    cell.when(up("boot-2", SMALLER), who="host-001").then(registered("boot-2", SMALLER), SAME_AGAIN, TAKEN)
+
+
 # holds ----------------------------------------------------------------------------------------------
 
 

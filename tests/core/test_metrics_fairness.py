@@ -7,11 +7,11 @@ from fairlease.core.metrics.fairness import Fulfilment
 from fairlease.core.metrics.integral import PPM
 from fairlease.core.metrics.scope import Scope
 from fairlease_schemas.commands import CordonHost, ReturnHost
-from fairlease_schemas.job import Constraints
+from fairlease_schemas.job import Constraints, End
 from fairlease_schemas.reports import HostUp
-from tests.core.bench import LONG, cell, change, idle, whole
+from tests.core.bench import LONG, cell, change, idle, saved, whole
 from tests.core.told import figures
-from tests.dsl.cell import HOUR, Cell, inventory
+from tests.dsl.cell import HOUR, SECOND, Cell, inventory
 
 
 def fulfilled(held: int, due: int, uncapped: int | None = None) -> Fulfilment:
@@ -103,6 +103,22 @@ def test_work_that_takes_either_of_two_pools_is_one_demand() -> None:
     # Entitled to 4 in each pool, it asks for 6 in all.
     assert figures(here, HOUR).fairness.by_budget["b"] == fulfilled(0, 6)
     assert figures(here, HOUR, scope=Scope(pool="h100")).fairness.by_budget["b"] == fulfilled(0, 4)
+
+
+def test_work_that_its_checkpoint_keeps_to_a_pool_is_demand_there_alone() -> None:
+    # rule: 8.3
+    here = Cell().hosts(1).hosts(1, pool="l40s", first=2).budgets(a=1, b=1).policy(rank_period_ms=60_000)
+    whole(here, "full-l40s", "a", pools=("l40s",), min_runtime_ms=4 * HOUR)
+    job = whole(here, "y", "b", pools=("h100", "l40s"), max_retries=1)
+    saved(here, job, is_bound=True)
+    here.gone(job, End.FAILED, 1)
+    whole(here, "full-h100", "a", pools=("h100",), min_runtime_ms=4 * HOUR)
+    begin = 30 * SECOND
+    here.at(begin + HOUR)
+    assert here.phase(job) == "waiting"
+    # Entitled to 4 in each pool, it asks for 8 that only one of them may give.
+    assert figures(here, begin + HOUR, begin).fairness.by_budget["b"] == fulfilled(0, 4)
+    assert "b" not in figures(here, begin + HOUR, begin, Scope(pool="l40s")).fairness.by_budget
 
 
 def test_idle_work_demands_nothing_of_its_budget() -> None:

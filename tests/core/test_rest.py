@@ -79,9 +79,10 @@ def test_after_an_end_of_its_own_the_window_is_whole_again(end: End, exit_code: 
     job = whole(here, "run", max_retries=1, **WINDOW)
     faulted(here.at(20 * MINUTE), job)
     if is_saved:
-        saved(here, job)
+        saved(here, job, step=1)
     here.gone(job, end, exit_code).at(HOUR)
     assert window(here, job) == (3, HOUR)
+    assert here.world.jobs[job].retries == (not is_saved)
 
 
 def test_after_a_preemption_the_window_is_whole_again() -> None:

@@ -8,7 +8,10 @@ import argparse
 import asyncio
 import base64
 import hashlib
+import io
 import json
+import shutil
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +21,13 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from fairlease.agent import contracts, layout, questions, resume
+from fairlease.agent import contracts, failure, identity, layout, questions, resume, tarball
 from fairlease.agent import service as agent
+from fairlease.agent.attach import Session, Sessions
+from fairlease.agent.bundles import Bundles
 from fairlease.agent.record import RunDirectory
+from fairlease.agent.unpacking import BundleRefused, unpack
+from fairlease.cli import failure as shown_failure
 from fairlease.cli import parser, up
 from fairlease.cli.document import DocumentError, read_document
 from fairlease.cli.exits import CommandError
@@ -36,9 +43,12 @@ from fairlease.runtime.settings import labels_in, url_in
 from fairlease.runtime.snapshot import Snapshot, SnapshotStore
 from fairlease.runtime.strict import strict_json
 from fairlease_schemas import codec, commands, example, orders, reports
+from fairlease_schemas.attach import AttachAnswer, AttachQuestion, Shown, Taken, Typed
+from fairlease_schemas.bundle import BundleManifest
 from fairlease_schemas.contract import body, read_contract
 from fairlease_schemas.credential import kind_of
 from fairlease_schemas.envelope import Answer, Submitted
+from fairlease_schemas.failure import FailureEvidence
 from fairlease_schemas.units import parse_length_ms, parse_memory_mib
 from tests.dsl.cell import Cell
 from tests.hostile.corpus import entries, made
@@ -167,6 +177,77 @@ def contract_body(data: bytes) -> object:
     return contracts.read(data, hashlib.sha256(data).hexdigest())
 
 
+class _Nobody:
+    """A host that has no runs."""
+
+    id = "host-001"
+
+    def run(self, _attempt: str) -> None:
+        return None
+
+
+NOBODY: Any = _Nobody()
+
+
+def unpacked(data: bytes) -> None:
+    shutil.rmtree("into", ignore_errors=True)
+    unpack(io.BytesIO(data), Path("into"))
+
+
+def bundle_manifest(data: bytes) -> object:
+    async def piece(*_: object) -> bytes:
+        return data
+
+    return asyncio.run(Bundles(Path(), piece, patience_s=0)._manifest("ann", "0" * 64))
+
+
+def asked_to_attach(data: bytes) -> object:
+    async def answered() -> object:
+        return await Sessions(NOBODY, Deaf(), SUBJECTS).attach(data)  # type: ignore[arg-type]  # nobody is attached
+
+    return asyncio.run(answered())
+
+
+class _Writer:
+    """A terminal that takes everything."""
+
+    transport: Any = property(lambda self: self)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, _data: bytes) -> None:
+        return None
+
+
+def typed(data: bytes) -> object:
+    async def taken() -> object:
+        asked = AttachQuestion(attempt="a", account="ann", output="_INBOX.x")
+        run: Any = type("Run", (), {"directory": RunDirectory(Path())})
+        writer: Any = _Writer()
+        return Session(Deaf(), asked, run, asyncio.StreamReader(), writer).take(data)  # type: ignore[arg-type]  # nobody listens
+
+    return asyncio.run(taken())
+
+
+def evidence_shown(data: bytes) -> object:
+    return shown_failure.with_evidence(b"{}", [shown_failure.Kept("a", "h", "d", data, None)])
+
+
+def a_tar() -> bytes:
+    """A directory, a file in it, a link to it, and a name that is long."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, kind in (("d", b"5"), ("d/f", b"0"), ("to", b"2"), ("n" * 200, b"0")):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.size = kind, "d/f" if kind == b"2" else "", 3 if kind == b"0" else 0
+            tar.addfile(info, io.BytesIO(b"abc"))
+    return written.getvalue()
+
+
 def in_file(name: str, read: Callable[[], object]) -> Callable[[bytes], object]:
     """A reader of a file in the working directory, which is the test's own."""
 
@@ -233,9 +314,29 @@ READERS: dict[str, Reader] = {
     "a lease": Reader(in_file("lease", lambda: layout.read_lease("lease", BOOT)), either(LEASE)),
     "an order to stop": Reader(in_file(layout.STOP, layout.read_stop), either(STOP)),
     "a manifest": Reader(in_file(resume.MANIFEST, lambda: resume._read(Path(resume.MANIFEST))), either(MANIFEST)),
-    "a run's facts": Reader(
-        in_file(layout.RUN, lambda: RunDirectory(Path()).facts()), either(b"{}"), (ValueError, RecursionError)
+    "a bundle": Reader(unpacked, either(a_tar()), (BundleRefused,)),
+    "long names of a bundle": Reader(tarball._records, either(b"9 path=a\n15 linkpath=b/c\n"), (tarball.TarWrong,)),
+    "a bundle's manifest": Reader(bundle_manifest, written(BundleManifest), (BundleRefused,)),
+    "a question to attach": Reader(asked_to_attach, written(AttachQuestion)),
+    "typed keys": Reader(typed, written(Typed)),
+    **{
+        f"what a terminal's client hears: {kind.__name__}": Reader(
+            lambda data, kind=kind: codec.understood(data, kind),  # type: ignore[misc]  # mypy knows no default of a lambda
+            written(kind),
+            (codec.Unreadable,),
+        )
+        for kind in (AttachAnswer, Shown, Taken)
+    },
+    "evidence on a host": Reader(
+        in_file(layout.EVIDENCE, lambda: failure._kept(Path(layout.EVIDENCE))), written(FailureEvidence)
     ),
+    "evidence as it is shown": Reader(evidence_shown, written(FailureEvidence)),
+    "the users file": Reader(
+        in_file("users", lambda: identity._parsed(Path("users"))),
+        either(b"# who\nann ann\n* nobody # all\n"),
+        (ConfigWrong,),
+    ),
+    "a run's facts": Reader(in_file(layout.RUN, lambda: RunDirectory(Path()).facts()), either(b"{}"), (ValueError,)),
     "a run's end": Reader(in_file(layout.GONE, lambda: RunDirectory(Path()).gone()), either(b'{"end":"failed"}')),
     "a keeper's claim": Reader(in_file(layout.CLAIM, lambda: RunDirectory(Path()).claim()), either(PROCESS)),
     "a job's first process": Reader(
@@ -279,21 +380,13 @@ READERS: dict[str, Reader] = {
             (parser.array, b"5%2"),
             (parser.after, b"job-" + b"a" * 20 + b":ok"),
             (parser.account, b"ann"),
+            (parser.check, b"dcgm=1:two GPUs"),
+            (parser.instant, b"2026-11-30T12:00"),
+            (parser.price, b"h100=2.50"),
+            (parser.address, b"10.0.0.1"),
         )
     },
 }
-
-
-class _Nobody:
-    """A host that has no runs."""
-
-    id = "host-001"
-
-    def run(self, _attempt: str) -> None:
-        return None
-
-
-NOBODY: Any = _Nobody()
 
 
 @at_length

@@ -88,6 +88,67 @@ def message_findings(world: World, entry: Entry) -> Iterator[str]:
             yield f"names no field or way out: {event}"
 
 
+SECRET = "ghp_" + "a1" * 18
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "path"),
+    [
+        pytest.param(
+            "return-host",
+            {"host": "host-001", "checks": [{"name": "memory", "code": 0, "at_ms": 1, "output": f"x {SECRET}"}]},
+            "$.checks[0].output",
+            id="the output of a check",
+        ),
+        pytest.param(
+            "return-host",
+            {"host": "host-001", "checks": [{"name": SECRET, "code": 0, "at_ms": 1}]},
+            "$.checks[0].name",
+            id="the name of a check",
+        ),
+        pytest.param("request-drain", {"host": "host-001", "reason": SECRET}, "$.reason", id="why a host drains"),
+        pytest.param(
+            "request-drain",
+            {"host": "host-001", "external_id": f"https://u:{SECRET}@x/1"},
+            "$.external_id",
+            id="the ticket of a drain",
+        ),
+        pytest.param(
+            "request-drain",
+            {"host": "host-001", "reason": "x" * 300 + " " + SECRET},
+            "$.reason",
+            id="what would be cut off",
+        ),
+        pytest.param("cordon-host", {"host": "host-001", "reason": SECRET}, "$.reason", id="why a host is cordoned"),
+        pytest.param("hold-job", {"job": "job-a", "reason": SECRET}, "$.reason", id="why a job is held"),
+        pytest.param("cancel-job", {"job": SECRET}, "$.job", id="a job that is none"),
+        pytest.param(
+            "change-budget", {"budget": "a", "weight": 1, "reason": SECRET}, "$.reason", id="why a budget changes"
+        ),
+        pytest.param(
+            "change-policy", {"name": "p", "policy": {}, "reason": SECRET}, "$.reason", id="why a policy changes"
+        ),
+        pytest.param(
+            "change-policy", {"name": "p", "policy": {"ranker": SECRET}}, "$.policy.ranker", id="a choice of a policy"
+        ),
+        pytest.param("change-policy", {"name": SECRET, "policy": {}}, "$.name", id="the name of a policy"),
+        pytest.param("cordon-host", {"host": "host-001", SECRET: ""}, "it holds", id="a field that there is not"),
+    ],
+)
+def test_a_secret_in_a_command_is_told_and_in_no_record(
+    world: World, verb: str, body: dict[str, object], path: str
+) -> None:
+    # rule: 1.13
+    answer, events = answered(world, f"cmd.ann.{verb}", codec.canonical(body))
+    (refused,) = events
+    assert isinstance(refused, MessageRefused)
+    assert refused.error.startswith(path)
+    assert "a GitHub token" in refused.error or "a password in a URL" in refused.error
+    assert "(rule 1.13): leave it out" in refused.error
+    kept = codec.canonical(msgspec.to_builtins((answer, events))).decode()
+    assert SECRET[4:] not in kept
+
+
 def question_findings(world: World, entry: Entry) -> Iterator[str]:
     """What is wrong with how the explainer takes a question."""
     data = made(entry)

@@ -23,6 +23,8 @@ def anything(kind: typing.Any) -> st.SearchStrategy[typing.Any]:  # noqa: ANN401
         return st.one_of(*(anything(one) for one in typing.get_args(kind)))
     if kind is typing.Any:
         return _INTS | _TEXT
+    if kind is bytes:
+        return st.binary(max_size=12)
     if typing.get_origin(kind) is dict:
         return st.dictionaries(_TEXT, anything(typing.get_args(kind)[1]), max_size=3)
     if typing.get_origin(kind) is tuple:

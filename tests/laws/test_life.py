@@ -89,6 +89,33 @@ def test_a_job_takes_legal_steps_and_ends_once(examples: int) -> None:
     examine(lives_are_legal, stories(), examples)
 
 
+class Pace:
+    """How often a job comes again whose attempts a fault ends before anything of them began (7.7)."""
+
+    def see(self, cell: Cell, record: Record) -> None:
+        policy = cell.world.policy
+        assert policy is not None
+        for event in record.events:
+            if isinstance(event, events.JobRequeued) and event.end is events.End.FAULT:
+                job = cell.world.jobs[event.job]
+                pace_ms = policy.retry_backoff_ms
+                for attempt in reversed(job.attempts[:-1]):
+                    if attempt.end is not events.End.FAULT or attempt.started or job.attempts[-1].started:
+                        break
+                    next_ms = record.at_ms + event.backoff_ms
+                    assert next_ms >= job.attempts[-1].granted_ms + min(pace_ms, policy.retry_backoff_cap_ms)
+                    pace_ms *= 2
+
+
+@at_length
+def test_what_never_begins_does_not_come_again_and_again_at_one_time(examples: int) -> None:
+    # rule: 7.7
+    def rounds_take_time(story: Story) -> None:
+        play(story, Cell(Pace().see))
+
+    examine(rounds_take_time, stories(), examples)
+
+
 # at rest --------------------------------------------------------------------------------------------
 
 

@@ -56,7 +56,7 @@ async def test_a_job_that_has_saved_itself_may_leave_and_go_on(cell: Up) -> None
     await cell.over(job)
     assert [one["end"] for one in cell.journal.of_job(job, "attempt-ended")] == ["failed", "succeeded"]
     (requeued,) = cell.journal.of_job(job, "job-requeued")
-    assert (requeued.get("counts_as_retry", False), requeued.get("backoff_ms", 0)) == (False, 0)
+    assert (requeued.get("counts_as_retry", False), requeued["backoff_ms"]) == (False, QUICK.retry_backoff_ms)
 
 
 async def test_a_job_whose_checkpoint_does_not_fit_begins_anew_and_nothing_is_lost(cell: Up) -> None:

@@ -77,7 +77,7 @@ class History:
         pools = [pool for pool in pools if self.scope.has_pool(pool)]
         waits = [job for job in world.jobs.values() if job.phase is Phase.WAITING]
         rooms = {pool: Room(world, pool, world.log_time_ms) for pool in pools} if waits else {}
-        fits = {job.id: [p for p in job.request.pools if p in rooms and self._fits(rooms[p], job)] for job in waits}
+        fits = {job.id: [p for p in job.pools if p in rooms and self._fits(rooms[p], job)] for job in waits}
         levels = {pool: self._levels(pool, waits, fits) for pool in pools}
         impact: dict[tuple[str, str], int] = {}
         held: dict[str, int] = {}

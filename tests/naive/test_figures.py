@@ -17,7 +17,7 @@ from tests.laws.story import play, stories
 from tests.naive.figures import History
 from tests.naive.living import Life, Living, lives
 
-MANY = [pytest.param(50, id="50 logs"), pytest.param(1_000, id="1000 logs", marks=pytest.mark.long)]
+MANY = [pytest.param(20, id="20 logs"), pytest.param(1_000, id="1000 logs", marks=pytest.mark.long)]
 
 
 def metered(records: list[bytes], period: Period, scope: Scope) -> tuple[Figures, World]:
@@ -95,7 +95,7 @@ def test_lives_have_the_figures_that_a_look_at_every_gpu_gives(count: int) -> No
         same(Living(life).live().records, seen, random.Random(len(life.steps) + life.hosts))
 
     examine(law, lives(least=24), count)
-    wanted = ("evictions", "reserved", "fragmentation", "beyond", "promises")
+    wanted = ("evictions", "reserved", "fragmentation", "beyond", "promises", "kept", "restart")
     assert not [kind for kind in wanted if not seen[kind]], f"never seen: {seen}"
 
 
@@ -104,4 +104,4 @@ def test_stories_of_crossing_and_lying_have_them_too(count: int) -> None:
     seen: Counter[str] = Counter()
     logs = st.builds(lambda story: (story, play(story).records), stories(30))
     examine(lambda told: same(told[1], seen, random.Random(len(told[1]))), logs, count)
-    assert not [kind for kind in ("kept", "stopped", "failed") if not seen[kind]], f"never seen: {seen}"
+    assert not [kind for kind in ("stopped", "failed") if not seen[kind]], f"never seen: {seen}"

@@ -292,7 +292,7 @@ async def test_a_log_that_was_replaced_while_followed_is_damage(client: Connecti
         for _ in range(5):
             await store(client, subjects.log("ledger", "x"), b"another history")
         # It is seen while the other history is still shorter, or when that has gone past the place.
-        with pytest.raises(LogDamaged, match="another record stands at 3|ends at [0-2], and 3 was folded already"):
+        with pytest.raises(LogDamaged, match=r"another record stands at 3|ends at [0-2], and 3 was folded already"):
             await asyncio.wait_for(task, 5)
     assert sink.positions == [1, 2, 3]
 

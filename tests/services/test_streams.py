@@ -1,3 +1,7 @@
+from functools import partial
+from importlib import import_module
+from typing import NamedTuple
+
 import pytest
 from nats.js.errors import APIError
 
@@ -49,6 +53,57 @@ async def test_a_missing_stream_is_refused(client: Connection, subjects: Subject
     await client.jsm().delete_stream(subjects.orders_stream)
     with pytest.raises(ConfigWrong, match=subjects.orders_stream):
         await streams.assert_config(client, subjects)
+
+
+async def test_everything_that_is_wrong_is_told_at_once(client: Connection, subjects: Subjects) -> None:
+    await client.jsm().delete_stream(subjects.orders_stream)
+    await client.jsm().delete_stream(subjects.bundles_stream)
+    await _change(client, subjects.leases_stream, max_msgs=2)
+    with pytest.raises(ConfigWrong) as raised:
+        await streams.assert_config(client, subjects)
+    named = [line.removeprefix("stream ").partition(":")[0] for line in str(raised.value).split("; ")]
+    assert [name for name in named if name.startswith("FL_")] == [
+        subjects.orders_stream,
+        subjects.leases_stream,
+        subjects.bundles_stream,
+    ]
+
+
+USED = {
+    "admission": {"LOG", "REPORTS", "TIMERS", "CONTRACTS", "INBOX_local"},
+    "ledger": {"LOG", "INBOX_local"},
+    "ranker": {"LOG", "TIMERS"},
+    "placement": {"LOG"},
+    "preemption": {"LOG", "ORDERS"},
+    "health": {"LOG", "REPORTS", "TIMERS", "LEASES", "INBOX_local"},
+    "explainer": {"LOG", "FEED"},
+}
+
+
+class Sketch(NamedTuple):
+    """A shell as far as a definition looks at it."""
+
+    client: Connection
+    subjects: Subjects
+    clock: object = None
+
+
+@pytest.mark.parametrize("service", USED)
+async def test_a_service_needs_the_streams_that_it_uses_and_no_other(
+    client: Connection, subjects: Subjects, service: str
+) -> None:
+    defined = import_module(f"fairlease.{service}.app").define(Sketch(client, subjects))
+    uses = partial(defined.uses, subjects)
+    names = list(streams.wanted(subjects, ("local",)))
+    prefix = subjects.log_stream.removesuffix("LOG")
+    assert {name.removeprefix(prefix) for name in names if uses(name)} == USED[service]
+    for name in names:
+        if not uses(name):
+            await client.jsm().delete_stream(name)
+    await streams.assert_config(client, subjects, uses)
+    await client.jsm().delete_stream(subjects.log_stream)
+    with pytest.raises(ConfigWrong, match=subjects.log_stream):
+        await streams.assert_config(client, subjects, uses)
 
 
 async def test_a_record_can_be_neither_deleted_nor_purged(client: Connection, subjects: Subjects) -> None:

@@ -19,4 +19,5 @@ def define(shell: Shell) -> Service:
         verbs=owned_verbs(NAME),
         kinds=owned_kinds(NAME),
         gather_ms=25,
+        streams=(shell.subjects.contracts_stream,),
     )

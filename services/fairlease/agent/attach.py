@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import secrets
-import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -20,7 +20,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.agent import layout
+from fairlease.agent import layout, terminal
 from fairlease.agent.host import Host
 from fairlease.agent.runs import Run
 from fairlease.runtime.connection import is_inbox
@@ -35,6 +35,7 @@ from fairlease_schemas.attach import (
     Taken,
     Typed,
 )
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.ids import AttemptId
 from fairlease_schemas.subjects import Subjects, token
 
@@ -71,6 +72,7 @@ class Sessions:
         self._subjects = subjects
         self._silence_s = silence_s
         self._tasks: dict[asyncio.Task[None], AttemptId] = {}
+        self._coming: Counter[AttemptId] = Counter()
 
     @property
     def count(self) -> int:
@@ -90,8 +92,8 @@ class Sessions:
     async def attach(self, account: str, data: bytes) -> AttachAnswer:
         """The answer to an AttachQuestion of that account."""
         try:
-            asked = msgspec.json.decode(data, type=AttachQuestion)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            asked = understood(data, AttachQuestion)
+        except Unreadable as error:
             return AttachAnswer(problem=f'{error}: ask {{"attempt": …, "output": …}}')
         run = self._host.run(asked.attempt)
         problem = self._problem(run, account, asked)
@@ -100,14 +102,28 @@ class Sessions:
         assert run is not None
         if run.gone is not None:
             return AttachAnswer(problem=f"{asked.attempt} is over", is_over=True)
+        self._coming[asked.attempt] += 1
+        try:
+            return await self._begun(run, account, asked)
+        finally:
+            self._coming -= Counter((asked.attempt,))
+
+    async def _begun(self, run: Run, account: str, asked: AttachQuestion) -> AttachAnswer:
+        """A new session, whose place was counted before; or why there is none after all."""
         try:
             reader, writer = await _opened(run)
         except OSError:
             return AttachAnswer(problem=f"the terminal of {asked.attempt} is not there yet", is_soon=True)
         output = self._subjects.shown(self._host.id, account, asked.output)
-        session = Session(self._bus, asked, output, run, reader, writer)
-        subject = self._subjects.attach(self._host.id, account, secrets.token_hex(16))
-        listening = await self._bus.subscribe(subject, cb=session.on_typed)
+        try:
+            session = Session(self._bus, asked, output, run, reader, writer)
+            subject = self._subjects.attach(self._host.id, account, secrets.token_hex(16))
+            listening = await self._bus.subscribe(subject, cb=session.on_typed)
+        except BaseException as error:
+            writer.transport.abort()
+            if not isinstance(error, nats.errors.Error):
+                raise
+            return AttachAnswer(problem=f"{self._host.id} cannot listen now: {error}", is_soon=True)
         task = asyncio.get_running_loop().create_task(session.run(listening, self._silence_s))
         self._tasks[task] = asked.attempt
         task.add_done_callback(self._tasks.pop)
@@ -124,7 +140,8 @@ class Sessions:
             return f"{shown} has no terminal: submit it with --interactive, or with terminal: true"
         if _OUTPUT.fullmatch(asked.output) is None:
             return "output must be a name of a-z 0-9, at most 64"
-        if sum(attempt == asked.attempt for attempt in self._tasks.values()) >= MOST_SESSIONS:
+        here = sum(attempt == asked.attempt for attempt in self._tasks.values())
+        if here + self._coming[asked.attempt] >= MOST_SESSIONS:
             return f"{MOST_SESSIONS} clients are attached to the terminal of {shown} already"
         return ""
 
@@ -189,8 +206,8 @@ class Session:
     def take(self, data: bytes) -> Taken:
         """The answer to a Typed."""
         try:
-            typed = msgspec.json.decode(data, type=Typed)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            typed = understood(data, Typed)
+        except Unreadable as error:
             return Taken(problem=str(error))
         if len(typed.data) > MOST_TYPED_BYTES:
             return Taken(problem=f"{len(typed.data)} bytes at once, the limit is {MOST_TYPED_BYTES}")
@@ -204,12 +221,12 @@ class Session:
             return Taken(sent=self._sent)
         if self._writer.transport.get_write_buffer_size() > _MOST_UNTAKEN_BYTES:
             return Taken(is_full=True, sent=self._sent)
-        self._writer.write(b"i" + len(typed.data).to_bytes(4, "big") + typed.data)
+        self._writer.write(terminal.keys(typed.data))
         return Taken(sent=self._sent)
 
     def _resize(self, rows: int, cols: int) -> None:
         if 0 < rows < 1 << 16 and 0 < cols < 1 << 16 and not self._asked.is_read_only:
-            self._writer.write(b"w" + (4).to_bytes(4, "big") + struct.pack("!HH", rows, cols))
+            self._writer.write(terminal.window(rows, cols))
 
     async def _show(self) -> None:
         """What the terminal shows, in order, and its end; no further ahead of the client than the window."""

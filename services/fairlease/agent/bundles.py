@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-import msgspec
-
 from fairlease.agent.contracts import PATIENCE_S, patiently
 from fairlease.agent.record import clear
 from fairlease.agent.stores import aside
@@ -29,6 +27,7 @@ from fairlease_schemas.bundle import (
     BundleManifest,
     hex_of,
 )
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.ids import AccountId, is_name
 
 Piece = Callable[[AccountId, str, int], Awaitable[bytes | None]]
@@ -54,6 +53,11 @@ class Bundles:
         self._used: Counter[Path] = Counter()
         self._locks: dict[Path, asyncio.Lock] = {}
         self._room = asyncio.Semaphore(_AT_ONCE)
+
+    def open(self) -> None:
+        """Removes what an earlier agent had fetched half."""
+        for path in self._directory.glob(f"*{_PARTIAL}"):
+            path.unlink(missing_ok=True)
 
     async def put(self, account: AccountId, bundle: str, into: Path) -> None:
         """Unpacks a bundle of the account into a new directory.
@@ -98,24 +102,28 @@ class Bundles:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = kept.with_name(kept.name + _PARTIAL)
         left = manifest.size
-        with partial.open("wb") as file:
-            for number in range(1, manifest.pieces + 1):
-                data = await self._asked(account, digest, number)
-                if data is None:
-                    raise BundleRefused(f"piece {number} of {manifest.pieces} is missing on the bus; submit it again")
-                if len(data) != min(left, PIECE_BYTES):
-                    raise BundleRefused(f"piece {number} of {manifest.pieces} has {len(data)} bytes, which cannot be")
-                await aside(lambda written=data: file.write(written))  # type: ignore[misc]  # mypy knows no default of a lambda
-                left -= len(data)
-        partial.rename(kept)
+        try:
+            with partial.open("wb") as file:
+                for number in range(1, manifest.pieces + 1):
+                    data = await self._asked(account, digest, number)
+                    of = f"piece {number} of {manifest.pieces}"
+                    if data is None:
+                        raise BundleRefused(f"{of} is missing on the bus; submit it again")
+                    if len(data) != min(left, PIECE_BYTES):
+                        raise BundleRefused(f"{of} has {len(data)} bytes, which cannot be")
+                    await aside(lambda written=data: file.write(written))  # type: ignore[misc]  # mypy knows no default of a lambda
+                    left -= len(data)
+            partial.rename(kept)
+        finally:
+            partial.unlink(missing_ok=True)
 
     async def _manifest(self, account: AccountId, digest: str) -> BundleManifest:
         data = await self._asked(account, digest, MANIFEST_PIECE)
         if data is None:
             raise BundleRefused(f"account {account} has no such bundle on the bus; submit it again")
         try:
-            found = msgspec.json.decode(data, type=BundleManifest)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            found = understood(data, BundleManifest)
+        except Unreadable as error:
             raise BundleRefused(f"its manifest cannot be read: {error}") from error
         if not 0 < found.size <= MAX_BUNDLE_BYTES or found.pieces != -(-found.size // PIECE_BYTES):
             raise BundleRefused(f"its manifest says {found.size} bytes, the limit is {MAX_BUNDLE_BYTES}")
@@ -125,16 +133,16 @@ class Bundles:
         return await patiently(lambda: self._piece(account, digest, number), self._patience_s)
 
     def _make_room(self) -> None:
-        """Lets the least recently used go until the rest fits."""
+        """Lets the least recently used go until the rest fits, what is being fetched now among it."""
         found = []
-        for path in self._directory.glob("*.tar"):
+        for path in (*self._directory.glob("*.tar"), *self._directory.glob(f"*{_PARTIAL}")):
             with contextlib.suppress(FileNotFoundError):
                 found.append((path.stat().st_mtime_ns, path.name, path.stat().st_size, path))
         total = sum(size for _, _, size, _ in found)
         for _, _, size, path in sorted(found):
             if total <= self._cache_bytes:
                 return
-            if path not in self._used:
+            if path not in self._used and not path.name.endswith(_PARTIAL):
                 path.unlink(missing_ok=True)
                 total -= size
 

@@ -15,6 +15,7 @@ import msgspec
 from fairlease.agent.devices import Devices
 from fairlease.agent.identity import User
 from fairlease.runtime.errors import BusAway
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.ids import GpuUuid
 from fairlease_schemas.job import Rendezvous
 from fairlease_schemas.orders import RunOrder
@@ -115,12 +116,12 @@ def read(data: bytes, digest: str) -> Command:
     if found != digest:
         raise ContractRefused(f"the contract body has digest {found}, the grant names {digest[:64]}")
     try:
-        asked = msgspec.json.decode(data, type=_Asked).spec
+        asked = understood(data, _Asked).spec
         missing = [name for name in ("image", "secrets") if getattr(asked, name)]
         if missing:
             raise ContractRefused(f"the contract asks for {' and '.join(missing)}, which this agent cannot give")
-        command = msgspec.json.decode(data, type=_Body).spec
-    except (ValueError, RecursionError) as error:
+        command = understood(data, _Body).spec
+    except Unreadable as error:
         raise ContractRefused(f"the contract body cannot be read: {error}") from error
     if not command.command:
         raise ContractRefused("the contract has no command")

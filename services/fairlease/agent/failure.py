@@ -24,7 +24,7 @@ from fairlease.agent.record import Gone
 from fairlease.agent.redaction import redacted
 from fairlease.agent.runs import Run
 from fairlease.agent.stores import aside
-from fairlease_schemas.codec import canonical, nfc
+from fairlease_schemas.codec import Unreadable, canonical, nfc, understood
 from fairlease_schemas.failure import MAX_BYTES, FailureEvidence, HostFacts
 from fairlease_schemas.job import End
 from fairlease_schemas.telemetry import GpuSample
@@ -112,25 +112,28 @@ async def _within(call: Callable[[], Awaitable[_T]], otherwise: _T) -> _T:
 
 
 def _kept(path: Path) -> bytes:
-    """What was gathered before; nothing when there is none, or a power cut left half of it."""
+    """What was gathered before; nothing when there is none, or it was spoiled."""
     try:
-        data = path.read_bytes()
-        msgspec.json.decode(data, type=FailureEvidence)
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        data = layout.content(str(path), MAX_BYTES)
+        understood(data, FailureEvidence)
+    except (FileNotFoundError, layout.Spoiled, Unreadable):
         return b""
-    return data if len(data) <= MAX_BYTES else b""
+    return data
 
 
 def bounded(found: FailureEvidence) -> bytes:
-    """The canonical bytes, at most `MAX_BYTES`: first the oldest lines go, then the GPUs' processes."""
+    """The canonical bytes, at most `MAX_BYTES`: first the oldest lines go, then the GPUs' processes, then GPUs."""
     data = canonical(found)
     while len(data) > MAX_BYTES and found.lines:
         found = msgspec.structs.replace(found, lines=found.lines[1 + len(found.lines) // 8 :])
         data = canonical(found)
     if len(data) > MAX_BYTES:
         bare = tuple(msgspec.structs.replace(gpu, processes=None) for gpu in found.gpus)
-        data = canonical(msgspec.structs.replace(found, gpus=bare))
-    assert len(data) <= MAX_BYTES, "GPUs of one host, without their processes"
+        found = msgspec.structs.replace(found, gpus=bare)
+        data = canonical(found)
+    while len(data) > MAX_BYTES and found.gpus:
+        found = msgspec.structs.replace(found, gpus=found.gpus[: len(found.gpus) // 2])
+        data = canonical(found)
     return data
 
 

@@ -28,7 +28,7 @@ from fairlease.agent.rendezvous import LOOPBACK, Ports
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
 from fairlease.agent.saved import Checkpoints
 from fairlease.agent.source import SourceRefused, Sources
-from fairlease_schemas.codec import canonical
+from fairlease_schemas.codec import Unreadable, canonical, understood
 from fairlease_schemas.ids import AttemptId, HostId
 from fairlease_schemas.job import End, Mismatch, Rendezvous
 from fairlease_schemas.orders import HostOrder, RunOrder
@@ -138,6 +138,8 @@ class Host:
             self._again.cancel()
         for task in (*self._fetching.values(), *self._gathering):
             task.cancel()
+        for attempt in list(self._learned):
+            self._unlearn(attempt)
         self._witness.close()
         self._checkpoints.close()
         self._ports.close()
@@ -179,8 +181,8 @@ class Host:
     def _remembered(self) -> tuple[int, int]:
         """The newest order an earlier agent took; (0, 0) for none, and for a file that a power cut left empty."""
         try:
-            seen = msgspec.json.decode((self._home / _SEEN).read_bytes(), type=_Seen)
-        except (FileNotFoundError, ValueError, RecursionError):
+            seen = understood(layout.content(str(self._home / _SEEN)), _Seen)
+        except (FileNotFoundError, layout.Spoiled, Unreadable):
             return (0, 0)
         return seen.epoch, seen.position
 
@@ -296,8 +298,11 @@ class Host:
         except OSError as error:
             self._try_again(run.attempt, error)
 
-    def _try_again(self, attempt: AttemptId, error: OSError) -> None:
-        log.warning("%s: the state directory refuses, trying again: %s", attempt, error)
+    def _try_again(self, attempt: AttemptId, error: Exception) -> None:
+        if isinstance(error, OSError):
+            log.warning("%s: the state directory refuses, trying again: %s", attempt, error)
+        else:
+            log.error("%s: cannot be prepared, trying again", attempt, exc_info=error)
         if self._again is not None:
             self._again.cancel()
         self._again = asyncio.get_running_loop().call_later(_RETRY_S, self._agree)
@@ -319,16 +324,24 @@ class Host:
 
     async def _learn(self, wanted: RunOrder) -> None:
         """Learns what a run executes, whose it is, its place for checkpoints and its code; or why it cannot start."""
+        code: Path | None = None
         try:
             command = await self._fetch(wanted.digest)
             user = await self._user_of(wanted)
             place = await self._placed(wanted, command, user)
-            code = await self._brought(wanted, command.source) if command.source is not None else None
+            code = await self._brought(wanted, command.source, user) if command.source is not None else None
             if wanted.rank == 0 and not wanted.is_go:
                 self._address = await stores.aside(self._ask_address)
-            self._learned[wanted.attempt] = Ready(command, place, code, user)
+            self._learned[wanted.attempt], code = Ready(command, place, code, user), None
         except (ContractRefused, IdentityRefused, SourceRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
             self._learned[wanted.attempt] = refused
+        except Exception as error:  # noqa: BLE001 - nobody else would ever begin this run, or tell why it cannot
+            self._fetching.pop(wanted.attempt, None)
+            self._try_again(wanted.attempt, error)
+            return
+        finally:
+            if code is not None:  # it was called off with the code in its hands
+                clear(code)
         self._fetching.pop(wanted.attempt, None)
         self._agree()
 
@@ -338,11 +351,11 @@ class Host:
         if isinstance(learned, Ready) and learned.code is not None and learned.code.exists():
             clear(learned.code)
 
-    async def _brought(self, wanted: RunOrder, code: Code) -> Path:
+    async def _brought(self, wanted: RunOrder, code: Code, user: User | None) -> Path:
         """The directory with a run's code; tries again while the disk refuses."""
         while True:
             try:
-                return await self._sources.stage(wanted.attempt, wanted.account, code)
+                return await self._sources.stage(wanted.attempt, wanted.account, code, user)
             except OSError as error:
                 log.warning("%s: the disk refuses its code, trying again: %s", wanted.attempt, error)
             await asyncio.sleep(_RETRY_S)
@@ -397,27 +410,33 @@ class Host:
     def _unheard(self) -> list[tuple[Run, str]]:
         """What an earlier agent of this host may not have got across, in the order in which it happened.
 
+        All else that happened is said. From now on only memory tells what was: what a job puts there tells nothing.
         Clocks of file systems tick slowly, so a run that was short started and ended in one tick.
         """
         unheard = []
         for run in self._runs.all():
             for step, (kind, name) in enumerate(_FILES.items()):
                 is_so = run.is_started if kind == "run-started" else run.gone is not None
-                if is_so and not run.directory.is_acked(kind):
+                if is_so and run.directory.is_acked(kind):
+                    self._said.add((run.attempt, kind))
+                elif is_so:
                     unheard.append((run.directory.written_ns(name), run.attempt, step, run, kind))
         unheard.sort(key=lambda item: item[:3])
         return [(run, kind) for *_, run, kind in unheard]
 
     def _say(self, run: Run, kind: str) -> None:
         """Hands a report to the outbox, unless the bus has it or it is on its way."""
-        if (run.attempt, kind) in self._said or run.directory.is_acked(kind):
+        if (run.attempt, kind) in self._said:
             return
         self._said.add((run.attempt, kind))
         if kind == "run-started":
             body = canonical(RunStarted(attempt=run.attempt, token=run.facts.token))
             self.outbox.put(kind, body, lambda: self._heard(run, kind))
             return
-        self._checkpoints.look(run, is_last=True)
+        try:
+            self._checkpoints.look(run, is_last=True)
+        except Exception:
+            log.exception("%s: its end is told without a last look at its checkpoints", run.attempt)
         gone = run.gone
         assert gone is not None
         if not failure.is_failure(gone):
@@ -429,7 +448,11 @@ class Host:
 
     async def _bear_witness(self, run: Run, gone: Gone) -> None:
         """Says that a run ended badly, behind the evidence of it: who reads of the end shall find that there."""
-        digest, body = await self._witness.evidence(run, gone)
+        digest, body = "", b""
+        try:
+            digest, body = await self._witness.evidence(run, gone)
+        except Exception:
+            log.exception("%s: its end is told without evidence", run.attempt)
         if body:
             self.outbox.put(failure.KIND, body, lambda: None, tries=failure.TRIES)
         self._say_gone(run, gone, digest)

@@ -179,8 +179,7 @@ class Fence:
     """The end of the lease of this run's host, and how the run is to be stopped at it: by run.json."""
 
     def __init__(self) -> None:
-        with open(layout.RUN, "rb") as file:
-            facts = json.load(file)
+        facts = json.loads(layout.content(layout.RUN))
         self.until_ms = 0
         self._boot = facts["boot"]
         self._grace_ms = facts.get("grace_ms", 0)
@@ -241,11 +240,11 @@ class Keeper:
             for fd, events in self._poller.poll(self._patience_ms()):
                 if fd == self._wakeups:
                     os.read(self._wakeups, 4096)
-                    self._obey()
                 elif self._terminal is not None:
                     self._terminal.turn(fd, events)
                 elif not self._pump():
                     self._poller.unregister(self._output)
+            self._obey()  # also unasked: a job that spoils our claim must not be out of the agent's reach
             self._heed_lease()
         if self._terminal is not None:
             self._poller.unregister(self._wakeups)

@@ -18,10 +18,16 @@ as possible. Paths are text and may be relative, because a shim works inside its
 
 Each is written whole and renamed, so that a reader finds all of it or none; but the lease is written in
 its place, so that a full disk does not end it.
+
+A job of our own user can put anything in the place of any of them. So all are read by `content` and made by `made`,
+which follow no link, wait for no pipe and read no more than they must; what cannot be read so is spoiled.
 """
 
+import contextlib
+import errno
 import json
 import os
+import stat
 import time
 
 RUN, CLAIM, LEADER, STARTED = "run.json", "shim.json", "leader.json", "started.json"
@@ -42,11 +48,65 @@ FENCED = "lease"
 """Why a run was stopped whose host's lease ran out."""
 FENCED_DETAIL = "its host's lease ran out"
 UNREADABLE = "its order to stop cannot be read"
+RESERVED_BYTES = 2_048
+MOST_BYTES = 1 << 20
+"""Of a file that a job may have written."""
+_LEASE_BYTES = 4_096
+
+
+class Spoiled(ValueError):
+    """What is there is no plain file of bounded size that can be read."""
+
+
+def content(path: str, most_bytes: int = MOST_BYTES) -> bytes:
+    """The bytes of a plain file. FileNotFoundError when nothing is there, Spoiled for all else that may be there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Spoiled("no plain file")
+            data = os.read(fd, most_bytes + 1)
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Spoiled(f"no file that can be read: {error.strerror}") from error
+    if len(data) > most_bytes:
+        raise Spoiled(f"above {most_bytes} bytes")
+    return data
+
+
+def made(path: str, options: int = 0) -> int:
+    """A new file of our own, opened to be written; whatever had its name makes way. OSError as usual."""
+    options |= os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, options, 0o600)
+    except FileExistsError:
+        make_way(path)
+        return os.open(path, options, 0o600)
+
+
+def make_way(path: str) -> None:
+    """Takes its name from whatever has it: a directory gets another, all else is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.unlink(path)
+        except IsADirectoryError:
+            os.rename(path, f"{path}.spoiled-{time.monotonic_ns()}")
+
+
+def _rename(path: str, final: str) -> None:
+    try:
+        os.rename(path, final)
+    except IsADirectoryError:
+        make_way(final)
+        os.rename(path, final)
 
 
 def write_whole(path: str, data: bytes, *, is_durable: bool) -> None:
     """Writes a file so that a reader finds all of it or none; durable: also after a power cut. OSError as usual."""
-    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = made(path + ".new")
     try:
         while data:
             data = data[os.write(fd, data) :]
@@ -54,9 +114,25 @@ def write_whole(path: str, data: bytes, *, is_durable: bool) -> None:
             os.fsync(fd)
     finally:
         os.close(fd)
-    os.rename(path + ".new", path)
+    _rename(path + ".new", path)
     if is_durable:
         sync_directory(os.path.dirname(path) or ".")
+
+
+def fill(reserved: str, path: str, data: bytes) -> None:
+    """Writes a file whole in bytes that were reserved for it, or in others where these were spoiled. OSError."""
+    data = data.ljust(RESERVED_BYTES)
+    try:
+        fd = os.open(reserved, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if os.fstat(fd).st_size != RESERVED_BYTES:
+                raise OSError(errno.EBADF, "not what was reserved")
+            os.pwrite(fd, data, 0)
+        finally:
+            os.close(fd)
+        _rename(reserved, path)
+    except OSError:
+        write_whole(path, data, is_durable=False)
 
 
 def sync_directory(path: str) -> None:
@@ -96,9 +172,7 @@ def give_notice(reason: str, term_at_ms: int, kill_at_ms: int) -> None:
     if os.path.exists(PREEMPT):
         return
     notice = {"reason": reason, "term_at_ms": term_at_ms, "kill_at_ms": kill_at_ms}
-    with open(RESERVED, "r+b") as file:
-        file.write(json.dumps(notice).encode())
-    os.rename(RESERVED, PREEMPT)
+    fill(RESERVED, PREEMPT, json.dumps(notice).encode())
 
 
 def read_stop() -> tuple[str, int, int] | None:
@@ -108,8 +182,7 @@ def read_stop() -> tuple[str, int, int] | None:
     its keeper by it.
     """
     try:
-        with open(STOP, "rb") as file:
-            order = json.load(file)
+        order = json.loads(content(STOP))
         return str(order["reason"]), int(order.get("term_at_ms", 0)), int(order["kill_at_ms"])
     except FileNotFoundError:
         return None
@@ -125,14 +198,18 @@ def write_lease(path: str, boot: str, until_ms: int, length_ms: int) -> None:
     line = f"{max(until_ms, 0):020d} {max(length_ms, 0):020d}\n"
     data = f"{boot}\n{line}{line}".encode()
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # there is none, or it was spoiled
         write_whole(path, data, is_durable=False)
         return
     try:
-        os.pwrite(fd, data, 0)
+        is_lease = os.fstat(fd).st_size == len(data)
+        if is_lease:
+            os.pwrite(fd, data, 0)
     finally:
         os.close(fd)
+    if not is_lease:
+        write_whole(path, data, is_durable=False)
 
 
 def read_lease(path: str, boot: str) -> tuple[int, int] | None:
@@ -141,13 +218,9 @@ def read_lease(path: str, boot: str) -> tuple[int, int] | None:
     What is no lease at all is none, so that a run whose file was spoiled ends.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        lines = content(path, _LEASE_BYTES).decode(errors="replace").split("\n")
+    except (FileNotFoundError, Spoiled):
         return 0, 0
-    try:
-        lines = os.read(fd, 4096).decode(errors="replace").split("\n")
-    finally:
-        os.close(fd)
     if len(lines) < 3 or lines[1] != lines[2]:
         return None
     if lines[0] != boot:

@@ -8,7 +8,7 @@ goes on where the tail begins. Loads in a shim, so: standard library, little of 
 
 import os
 
-from fairlease.agent.layout import LOG
+from fairlease.agent.layout import LOG, made
 
 CUT = "[fairlease: "
 """How the line begins that stands where something was cut."""
@@ -27,11 +27,7 @@ class Log:
         self._room = limit - 2 * self._segment
         self._total = 0
         self._segments: list[str] = []
-        self._fd = self._open(LOG)
-
-    @staticmethod
-    def _open(name: str) -> int:
-        return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._fd = made(LOG, os.O_APPEND)
 
     def write(self, data: bytes) -> None:
         """Appends; begins a new segment when this one is full, and lets the oldest of two go before a third."""
@@ -50,7 +46,7 @@ class Log:
         if len(self._segments) == 2:
             os.unlink(self._segments.pop(0))
         name = f"{LOG}.{self._total:020d}"
-        fd = self._open(name)
+        fd = made(name, os.O_APPEND)
         os.close(self._fd)
         self._fd, self._room = fd, self._segment
         self._segments.append(name)
@@ -98,15 +94,17 @@ def _parts(directory: str) -> list[tuple[int, int, str]]:
     with os.scandir(directory) as entries:
         for entry in entries:
             name, _, start = entry.name.partition(".")
-            if name == LOG and (start == "" or start.isdigit()):
+            if name == LOG and (start == "" or start.isdigit()) and entry.is_file(follow_symlinks=False):
                 parts.append((int(start or 0), entry.stat().st_size, entry.path))
     return sorted(parts)
 
 
 def _read_at(path: str, position: int, size: int) -> bytes:
-    with open(path, "rb") as file:
-        file.seek(position)
-        return file.read(size)
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, size, position)
+    finally:
+        os.close(fd)
 
 
 def _cut(size: int) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 from fairlease.agent import layout
 from fairlease.agent.host import Host
 from fairlease.agent.output import read_log, whole_text
-from fairlease.agent.saved import content
+from fairlease_schemas.codec import Unreadable, understood
 
 MOST_BYTES: Final = 64 * 1024
 """Control characters, the worst text, become six bytes each in JSON: 384 KiB, below the 512 of a message."""
@@ -39,8 +39,8 @@ class LogAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def answer(host: Host, data: bytes) -> LogAnswer:
     """A piece of a run's log, cut between characters; `problem` says in words why there is none."""
     try:
-        asked = msgspec.json.decode(data, type=LogQuestion)
-    except (ValueError, RecursionError) as error:
+        asked = understood(data, LogQuestion)
+    except Unreadable as error:
         return LogAnswer(problem=f'{error}: ask {{"attempt": …, "offset": 0, "limit": 65536}}')
     run = host.run(asked.attempt)
     if run is None:
@@ -77,15 +77,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 def progress(host: Host, data: bytes) -> Progress:
     """What a run said last; `problem` says in words why there is nothing to say."""
     try:
-        asked = msgspec.json.decode(data, type=ProgressQuestion)
-    except (ValueError, RecursionError) as error:
+        asked = understood(data, ProgressQuestion)
+    except Unreadable as error:
         return Progress(problem=f'{error}: ask {{"attempt": …}}')
     run = host.run(asked.attempt)
     if run is None:
         return Progress(problem=f"no run {asked.attempt[:80]} on {host.id}")
     try:
-        return msgspec.json.decode(content(str(run.directory.path / layout.SAID / layout.PROGRESS)), type=Progress)
+        return understood(layout.content(str(run.directory.path / layout.SAID / layout.PROGRESS)), Progress)
     except FileNotFoundError:
         return Progress()
-    except (OSError, ValueError, RecursionError) as error:
+    except (layout.Spoiled, Unreadable) as error:
         return Progress(problem=f"what it said cannot be read: {error}")

@@ -18,12 +18,12 @@ import msgspec
 from fairlease.agent import cgroup, layout
 from fairlease.agent.identity import User
 from fairlease.agent.process import Process
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.ids import AccountId, AttemptId, GpuUuid, HostId, JobId
 from fairlease_schemas.job import End, Mismatch
 
 _T = TypeVar("_T")
 _RESERVED: Final = ("preempt.reserved", "stop.reserved")
-_RESERVED_BYTES: Final = 2_048
 _MOST_REASON_CHARS: Final = 300
 _SPOILED: Final = Process(pid=-1, start=0)
 _ACKED_CHECKPOINT: Final = "acked-checkpoint-done"
@@ -115,7 +115,7 @@ class RunDirectory:
             code.rename(making / layout.WORK)
         (making / layout.SAID).mkdir(mode=0o700)
         for name in (*_RESERVED, layout.RESERVED):
-            (making / name).write_bytes(b" " * _RESERVED_BYTES)
+            (making / name).write_bytes(b" " * layout.RESERVED_BYTES)
         if owner is not None:
             _give(making, owner)
         if gone is not None:
@@ -142,8 +142,8 @@ class RunDirectory:
         return found, removing
 
     def facts(self) -> Facts:
-        """What was ordered. OSError as usual; ValueError or RecursionError where the file was spoiled."""
-        return msgspec.json.decode((self.path / layout.RUN).read_bytes(), type=Facts)
+        """What was ordered. FileNotFoundError, or ValueError where the file was spoiled."""
+        return understood(layout.content(str(self.path / layout.RUN)), Facts)
 
     def claim(self) -> Process | None:
         """The keeper's process, once it has claimed the run."""
@@ -155,7 +155,7 @@ class RunDirectory:
         Then what is left of the run is still known, by its mark.
         """
         leader = self._read(layout.LEADER, Process)
-        return _SPOILED if leader is None and (self.path / layout.LEADER).exists() else leader
+        return _SPOILED if leader is None and os.path.lexists(self.path / layout.LEADER) else leader
 
     def group(self) -> str:
         """The cgroup of the job; empty when it has none."""
@@ -175,7 +175,8 @@ class RunDirectory:
     def order_stop(self, reason: str, grace_ms: int, kill_after_ms: int) -> None:
         """Gives the job its notice, then writes down when TERM and KILL fall due; a repeat changes none of it.
 
-        In bytes that were reserved when the run was made: a job that filled the disk can be stopped.
+        In bytes that were reserved when the run was made: a job that filled the disk can be stopped. Where it spoiled
+        these too, in others: a job that does both can not, but at its end.
         """
         if self.is_stopping():
             return
@@ -188,12 +189,10 @@ class RunDirectory:
         for name, final in zip(_RESERVED, (layout.PREEMPT, layout.STOP), strict=True):
             if final == layout.PREEMPT and self.preempt_file.exists():
                 continue  # an agent that was killed between the two gave the notice already
-            with (self.path / name).open("r+b") as file:
-                file.write(msgspec.json.encode(order))
-            (self.path / name).rename(self.path / final)
+            layout.fill(str(self.path / name), str(self.path / final), msgspec.json.encode(order))
 
     def is_stopping(self) -> bool:
-        return (self.path / layout.STOP).exists()
+        return os.path.lexists(self.path / layout.STOP)
 
     def conclude(self, gone: Gone) -> None:
         """Writes the end; only for whoever holds the lock."""
@@ -219,8 +218,8 @@ class RunDirectory:
     def acked_checkpoint(self) -> str:
         """The digest of the last manifest that the bus has acknowledged; empty for none."""
         try:
-            return (self.path / _ACKED_CHECKPOINT).read_text(encoding="ascii", errors="replace")
-        except FileNotFoundError:
+            return layout.content(str(self.path / _ACKED_CHECKPOINT)).decode(errors="replace")
+        except (FileNotFoundError, layout.Spoiled):
             return ""
 
     def ack_checkpoint(self, digest: str) -> None:
@@ -239,14 +238,16 @@ class RunDirectory:
     def _read(self, name: str, kind: type[_T]) -> _T | None:
         """What a keeper wrote; None when it did not yet, or when its job spoiled it."""
         try:
-            return msgspec.json.decode((self.path / name).read_bytes(), type=kind)
-        except (FileNotFoundError, ValueError, RecursionError):
+            return understood(layout.content(str(self.path / name)), kind)
+        except (FileNotFoundError, layout.Spoiled, Unreadable):
             return None
 
 
 def _give(making: Path, owner: User) -> None:
-    """Hands over what a user needs of his run's directory. Nobody but root can have put anything there yet."""
+    """Hands over what a user needs of his run's directory. All but his own clone of code was root's alone so far."""
     for name in (layout.WORK, layout.SAID):
+        if (making / name).lstat().st_uid == owner.uid:
+            continue  # a clone that he made: what he may change meanwhile is not for root to walk through
         os.chown(making / name, owner.uid, owner.gid)
         for place, directories, files in os.walk(making / name):  # it enters no link
             for entry in (*directories, *files):

@@ -1,8 +1,8 @@
 """What a job printed, without what looks like a secret in it.
 
 Output is kept for people who look for a cause, and shown to more of them than the job's owner. So whatever
-has the form of a key, a token or a password goes, and rather too much than too little; but numbers stay,
-because training code prints `tokens: 4096` all day. What is known as a credential elsewhere (1.13) and
+has the form of a key, a token or a password goes, and rather too much than too little; but a token's
+numbers stay, because training code prints `tokens: 4096` all day. What is known as a credential elsewhere (1.13) and
 has escaped all of these takes its whole line with it. Every pattern is bounded: no text takes more than
 a few passes.
 """
@@ -42,11 +42,11 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     ),
     (re.compile(r"(?i)\b(bearer\s{1,3})[A-Za-z0-9._~+/=-]{8,}"), rf"\1{MASK}"),
     (re.compile(r"(?i)\b((?:set-)?cookie\s{0,3}:\s{0,3})[^\n]+"), rf"\1{MASK}"),
-    # values by their names: of passwords and keys whatever it is, of tokens what could be one
+    # values by their names: of passwords and keys whatever it is, of tokens what is no number
     (
         re.compile(
             r"(?i)((?:passwords?|passwd|passphrase|secrets?|secret[_-]?key|api[_-]?key|access[_-]?key(?:[_-]?id)?"
-            rf"|account[_-]?key|private[_-]?key|credentials?)[\"']?\s{{0,3}}[=:]\s{{0,3}}){_NUMBER}(?:{_QUOTED}|[^\s,;&\"']+)"
+            rf"|account[_-]?key|private[_-]?key|credentials?)[\"']?\s{{0,3}}[=:]\s{{0,3}})(?:{_QUOTED}|[^\s,;&\"']+)"
         ),
         rf"\1{MASK}",
     ),

@@ -29,6 +29,7 @@ LOOPBACK: Final = "127.0.0.1"
 PORTS: Final = range(20_000, 32_000)
 _BUS_PORT: Final = 4222
 _LOOKS: Final = 200
+_NOTE_BYTES: Final = 64
 _NO_IP6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -105,10 +106,10 @@ class Ports:
         self._noted.add(attempt)
 
     def _read(self, attempt: AttemptId) -> int:
-        """The noted port; 0 for none, and for a note that a power cut left empty."""
+        """The noted port; 0 for none, and for a note that cannot be read."""
         try:
-            text = (self._notes / attempt).read_text(encoding="ascii", errors="replace")
-        except FileNotFoundError:
+            text = layout.content(str(self._notes / attempt), _NOTE_BYTES)
+        except (FileNotFoundError, layout.Spoiled):
             return 0
         return int(text) if text.isdigit() and 0 < int(text) < 1 << 16 else 0
 

@@ -14,7 +14,9 @@ from typing import Final
 
 import msgspec
 
-from fairlease.agent.saved import RESHARDING, Elsewhere, content
+from fairlease.agent import layout
+from fairlease.agent.saved import RESHARDING, Elsewhere
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.job import Mismatch
 
 MANIFEST: Final = "fairlease-manifest.json"
@@ -74,6 +76,6 @@ def _differs(field: str, wanted: object, found: object) -> Mismatch:
 def _read(path: Path) -> Manifest | None:
     """None for what is no manifest: the SDK passes that over too."""
     try:
-        return msgspec.json.decode(content(str(path)), type=Manifest)
-    except (FileNotFoundError, ValueError, RecursionError):
+        return understood(layout.content(str(path)), Manifest)
+    except (FileNotFoundError, layout.Spoiled, Unreadable):
         return None

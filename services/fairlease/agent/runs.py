@@ -72,7 +72,8 @@ class Runs:
     def open(self) -> None:
         """Learns every run on disk and adopts those that live. To be called in the loop, once."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self._wake.exists():
+        if not self._wake.is_fifo() or self._wake.is_symlink():
+            layout.make_way(str(self._wake))
             os.mkfifo(self._wake, 0o600)
         self._pipe = os.open(self._wake, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         asyncio.get_running_loop().add_reader(self._pipe, self._listen)
@@ -82,7 +83,7 @@ class Runs:
         for directory in found:
             try:
                 run = Run(directory)
-            except (OSError, ValueError, RecursionError) as error:  # one spoiled directory must not cost the host
+            except (OSError, ValueError) as error:  # one spoiled directory must not cost the host
                 log.warning("%s: no run can be read there, and it is left alone: %s", directory.path, error)
                 continue
             self._runs[directory.attempt] = run
@@ -290,6 +291,9 @@ class Runs:
         except OSError as error:
             log.warning("%s: its end cannot be written: %s", run.attempt, error)
             self._later(run.attempt, _SWEEP_S, lambda: self._follow(run))
+        except Exception:  # nobody else ends this run
+            log.exception("%s: its end cannot be found, trying again", run.attempt)
+            self._later(run.attempt, _SWEEP_S, lambda: self._follow(run))
         finally:
             os.close(lock)
         self._look(run)
@@ -331,8 +335,8 @@ def _ours(path: str, flags: int) -> int:
 def _last_line(directory: RunDirectory) -> str:
     """What a shim that failed said last, in parentheses; empty when it said nothing."""
     try:
-        lines = (directory.path / "shim.err").read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
+        lines = layout.content(str(directory.path / "shim.err")).decode(errors="replace").split("\n")
+    except (FileNotFoundError, layout.Spoiled):
         return ""
     last = next((line for line in reversed(lines) if line.strip()), "")
     return f"({last[:200]})" if last else ""

@@ -10,8 +10,6 @@ on. Of a run at most one report waits for the bus; when it is through, the newes
 import asyncio
 import hashlib
 import logging
-import os
-import stat
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -20,14 +18,13 @@ import msgspec
 from fairlease.agent import layout
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.runs import Run
-from fairlease_schemas.codec import canonical
+from fairlease_schemas.codec import Unreadable, canonical, understood
 from fairlease_schemas.ids import AttemptId
 from fairlease_schemas.reports import CheckpointDone
 
 log = logging.getLogger("fairlease.agent")
 
 EVERY_S: Final = 1.0
-MOST_BYTES: Final = 1 << 20
 _MOST_STEP: Final = (1 << 53) - 1
 
 
@@ -89,9 +86,9 @@ class Checkpoints:
             return
         self._read[run.attempt] = mark
         try:
-            data = content(str(path))
-            manifest = msgspec.json.decode(data, type=_Manifest)
-        except (OSError, ValueError, RecursionError) as error:
+            data = layout.content(str(path))
+            manifest = understood(data, _Manifest)
+        except (FileNotFoundError, layout.Spoiled, Unreadable) as error:
             log.warning("%s: its manifest cannot be read and is not reported: %s", run.attempt, error)
             return
         digest = hashlib.sha256(data).hexdigest()
@@ -126,21 +123,7 @@ def is_bound(manifest: bytes) -> bool:
     True unless its manifest says otherwise: by a format that reshards, or by where else it can go on.
     """
     try:
-        found = msgspec.json.decode(manifest, type=_Readable)
-    except msgspec.MsgspecError:
+        found = understood(manifest, _Readable)
+    except Unreadable:
         return True
     return found.format not in RESHARDING and not found.resumable_on.elastic and not found.resumable_on.gpu_types
-
-
-def content(path: str) -> bytes:
-    """A plain file of bounded size; ValueError for anything else that a job may have put there."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError("no plain file")
-        data = os.read(fd, MOST_BYTES + 1)
-    finally:
-        os.close(fd)
-    if len(data) > MOST_BYTES:
-        raise ValueError(f"above {MOST_BYTES} bytes")
-    return data

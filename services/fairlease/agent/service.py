@@ -40,6 +40,7 @@ from fairlease.runtime import keys
 from fairlease.runtime.connection import Connection, connect, is_inbox
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.settings import Settings
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.orders import HostOrder
 from fairlease_schemas.subjects import BEGIN, VERBS, Subjects
 
@@ -283,8 +284,8 @@ async def _on_order(host: Host, message: Msg) -> None:
 
 def _obey(host: Host, data: bytes) -> None:
     try:
-        order = msgspec.json.decode(data, type=HostOrder)
-    except (ValueError, RecursionError) as error:
+        order = understood(data, HostOrder)
+    except Unreadable as error:
         log.warning("%s: an order cannot be read and is not obeyed: %s", host.id, error)
         return
     host.obey(order)

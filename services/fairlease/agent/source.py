@@ -11,6 +11,7 @@ from typing import Final
 from fairlease.agent.bundles import Bundles
 from fairlease.agent.contracts import Code
 from fairlease.agent.git import CommitRefused, Git
+from fairlease.agent.identity import User, let_in
 from fairlease.agent.record import clear
 from fairlease.agent.unpacking import BundleRefused
 from fairlease_schemas.ids import AccountId, AttemptId
@@ -30,24 +31,29 @@ class Sources:
         self._staged = home / CODE
         self._bundles = bundles
         self._git = git
-
         self._count = 0
 
     def open(self) -> None:
         """Clears what is left of before."""
         shutil.rmtree(self._staged, ignore_errors=True)
+        self._bundles.open()
 
-    async def stage(self, attempt: AttemptId, account: AccountId, code: Code) -> Path:
-        """The directory with an attempt's code. SourceRefused for what cannot become right, OSError from the disk."""
+    async def stage(self, attempt: AttemptId, account: AccountId, code: Code, user: User | None = None) -> Path:
+        """The directory with an attempt's code; a clone is made by this user, where there is one.
+
+        SourceRefused for what cannot become right, OSError from the disk.
+        """
         self._count += 1  # what was called off may still be at work on its own place
         place = self._staged / f"{attempt}.{self._count}"
         self._staged.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if user is not None:
+            let_in(self._staged)
         is_brought = False
         try:
             if code.bundle:
                 await self._bundles.put(account, code.bundle, place)
             else:
-                await self._git.check_out(code.repo, code.commit, place)
+                await self._git.check_out(code.repo, code.commit, place, user)
             is_brought = True
         except BundleRefused as refused:
             raise SourceRefused(f"bundle {code.bundle[:80]}: {refused}") from refused

@@ -31,8 +31,24 @@ _MOST_CLIENTS = 128
 _CHUNK_BYTES = 64 * 1024
 _HEAD_BYTES = 5
 _GOODBYE_S = 0.5
+_KEYS, _WINDOW = b"i", b"w"
+_SIZE = struct.Struct("!HH")
 _FIRST_ROWS, _FIRST_COLS = 24, 80
 _SKIPPED = b"\r\n[fairlease: this was too fast for the link; the newest output follows]\r\n"
+
+
+def keys(data: bytes) -> bytes:
+    """The frame of keys that were pressed."""
+    return _framed(_KEYS, data)
+
+
+def window(rows: int, cols: int) -> bytes:
+    """The frame of a size, each from 1 to 65535."""
+    return _framed(_WINDOW, _SIZE.pack(rows, cols))
+
+
+def _framed(kind: bytes, body: bytes) -> bytes:
+    return kind + len(body).to_bytes(_HEAD_BYTES - len(kind), "big") + body
 
 
 class _Client:
@@ -178,11 +194,11 @@ class Terminal:
                 break
             kind, body = half[:1], bytes(half[_HEAD_BYTES : _HEAD_BYTES + size])
             del half[: _HEAD_BYTES + size]
-            if kind == b"i":
+            if kind == _KEYS:
                 self._typed += body
                 self._press()
-            elif kind == b"w" and size == 4:
-                self._resize(*struct.unpack("!HH", body))
+            elif kind == _WINDOW and size == _SIZE.size:
+                self._resize(*_SIZE.unpack(body))
             else:
                 return False
         return True

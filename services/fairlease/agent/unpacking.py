@@ -1,8 +1,8 @@
 """A bundle unpacked, as if it came from an enemy: whoever may submit may have made it by hand.
 
-Only files, directories and links are taken, each path once, all below the directory. Links are made last,
-so that nothing is ever written through one, and then each must really lead inside. Entries and bytes are
-counted before they are written; a tar without compression cannot grow, and sparse files are not understood.
+Only files, directories and links are taken, each path once, all below the directory. Links are made last, and
+none through another, so that nothing is ever made through one, and then each must really lead inside. Entries and
+bytes are counted before they are written; a tar without compression cannot grow, and sparse files are not understood.
 No bit but read, write and execute is kept, and nothing is changed outside the directory.
 """
 
@@ -43,9 +43,13 @@ def unpack(file: Reading, into: Path) -> None:
                 _make(file, entry, into)
     except TarWrong as wrong:
         raise BundleRefused(str(wrong)) from wrong
-    for name, target in links:
+    names = {name for name, _ in links}
+    for name, target in links:  # before any is made: where a first one leads, a second would already be planted
         if not target or target.startswith("/"):
             raise _leads_out(name, target)
+        if not names.isdisjoint(_above(name)):
+            raise _has_no_place(name)
+    for name, target in links:
         try:
             (into / name).symlink_to(target)
         except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
@@ -90,6 +94,12 @@ def _make(file: Reading, entry: TarEntry, into: Path) -> None:
                 raise BundleRefused(f"{entry.name[:200]!r} is cut short")
             written.write(chunk)
             left -= len(chunk)
+
+
+def _above(name: str) -> list[str]:
+    """The paths of the directories that an entry lies in."""
+    parts = name.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _end_of(link: Path, target: str) -> Path:

@@ -26,6 +26,7 @@ from fairlease.cli.logs import job_view
 from fairlease.cli.output import Output, output_of
 from fairlease.cli.watch import Step, Watch
 from fairlease_schemas.attach import HEARTBEAT_S, MOST_TYPED_BYTES, AttachAnswer, AttachQuestion, Shown, Taken, Typed
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import AttemptView, JobView
 from fairlease_schemas.subjects import BEGIN
 
@@ -216,8 +217,8 @@ class _Visit:
         subject = self._link.subjects.attach(place.host, self._link.account, BEGIN)
         try:
             reply = await self._link.client.request(subject, msgspec.json.encode(question), timeout=_ANSWER_S)
-            return msgspec.json.decode(reply.data, type=AttachAnswer)
-        except (nats.errors.Error, msgspec.MsgspecError):
+            return understood(reply.data, AttachAnswer)
+        except (nats.errors.Error, Unreadable):
             return None
 
 
@@ -250,8 +251,8 @@ class _Session:
         while True:
             try:
                 message = await self._heard.next_msg(timeout=None)
-                shown = msgspec.json.decode(message.data, type=Shown)
-            except (nats.errors.Error, msgspec.MsgspecError):
+                shown = understood(message.data, Shown)
+            except (nats.errors.Error, Unreadable):
                 return _End.LOST
             if shown.at != self._shown:
                 return _End.LOST  # some of it is missing; a new session begins with the last screens
@@ -304,6 +305,6 @@ class _Session:
         """The agent's answer; None when it does not answer."""
         try:
             reply = await self._link.client.request(self._subject, msgspec.json.encode(typed), timeout=_ANSWER_S)
-            return msgspec.json.decode(reply.data, type=Taken)
-        except (nats.errors.Error, msgspec.MsgspecError):
+            return understood(reply.data, Taken)
+        except (nats.errors.Error, Unreadable):
             return None

@@ -74,6 +74,7 @@ class Console:
         self.news = asyncio.Event()
         """Set when something was typed, the window changed, or the person wants to leave."""
         self._keys = Keys()
+        self._turn = threading.Lock()
         self._typed = bytearray()
         self._ahead = threading.Semaphore(_MOST_READ)
         self._held: list[int] = []
@@ -122,7 +123,9 @@ class Console:
 
     async def show(self, data: bytes) -> None:
         """Writes what the job showed; OSError when nobody reads any more."""
-        await asyncio.to_thread(_write, sys.stdout.fileno(), data)
+        from fairlease.agent.stores import aside  # a worker of the loop's would keep a command that was told to end
+
+        await aside(lambda: self._write(sys.stdout.fileno(), data))
 
     def tell(self, text: str) -> None:
         """A line of ours, on standard error, also on a raw terminal."""
@@ -169,6 +172,12 @@ class Console:
             except RuntimeError:  # the loop is closed: the command is over
                 return
 
+    def _write(self, fd: int, data: bytes) -> None:
+        """In a thread: all of it, after all that came before, also of a session that is over."""
+        with self._turn:
+            while data:
+                data = data[os.write(fd, data) :]
+
     def _heard(self, data: bytes) -> None:
         self._held.append(len(data))
         if not data and not self._is_terminal:
@@ -185,8 +194,3 @@ class Console:
             self._is_at_line_start = data.endswith(b"\n")
             self._typed += data
         self.news.set()
-
-
-def _write(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]

@@ -28,6 +28,7 @@ from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import ConfigWrong, ShellError
 from fairlease.runtime.settings import read_settings
 from fairlease.runtime.streams import assert_config
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health, HostRow, HostsView
 from fairlease_schemas.subjects import SERVICES, VERBS
 
@@ -40,7 +41,6 @@ MOST_SHOWN: Final = 32
 AGENTS_AT_ONCE: Final = 64
 NO_HOSTS: Final = "no host is registered; jobs wait until one is"
 _START_BUS: Final = "start it with `fairlease up`, or set FAIRLEASE_URL"
-_HEALTH: Final = msgspec.json.Decoder(Health)
 
 
 class Check(NamedTuple):
@@ -215,10 +215,10 @@ async def _service(link: Link, service: str) -> Check:
     mend = f"start it with `fairlease serve {service}`, or all with `fairlease up`"
     try:
         raw = await asyncio.wait_for(link.request(service, "health", {}), HEALTH_S)
-        health = _HEALTH.decode(raw)
+        health = understood(raw, Health)
     except CommandError as error:
         return Check(service, is_ok=False, found=error.text, mend=mend)
-    except (TimeoutError, msgspec.MsgspecError) as error:
+    except (TimeoutError, Unreadable) as error:
         return Check(service, is_ok=False, found=f"no health from it: {str(error) or 'no answer in time'}", mend=mend)
     found = f"replica {health.replica}, process {health.pid}, at position {health.position}"
     if not health.is_ready:

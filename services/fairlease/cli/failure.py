@@ -4,6 +4,7 @@ The explainer names digests; the bodies are read from their store, of the last a
 of its hosts. One that is gone, because it was erased or is older than 30 days, is said to be gone.
 """
 
+import contextlib
 import hashlib
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,7 @@ import nats.errors
 from fairlease.cli.link import Link
 from fairlease.cli.table import printable
 from fairlease.cli.wording import length
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import JobView
 from fairlease_schemas.failure import FailureEvidence, HostFacts
 from fairlease_schemas.subjects import VERBS
@@ -51,8 +53,8 @@ async def _read(link: Link, attempt: str, host: str, digest: str) -> Kept:
         body = (await link.client.request(request, b"", timeout=_PATIENCE_S)).data
         if hashlib.sha256(body).hexdigest() != digest:
             return Kept(attempt, host, digest, None, None)
-        return Kept(attempt, host, digest, body, msgspec.json.decode(body, type=FailureEvidence))
-    except (nats.errors.Error, msgspec.MsgspecError, UnicodeDecodeError):
+        return Kept(attempt, host, digest, body, understood(body, FailureEvidence))
+    except (nats.errors.Error, Unreadable):
         return Kept(attempt, host, digest, None, None)
 
 
@@ -61,12 +63,15 @@ def with_evidence(raw: bytes, kept: list[Kept]) -> bytes:
     if not kept:
         return raw
     view: dict[str, Any] = msgspec.json.decode(raw)
-    view["evidence"] = [
-        {"attempt": one.attempt, "host": one.host, "digest": one.digest}
-        | ({"is_there": True, **msgspec.json.decode(one.body)} if one.body else {"is_there": False})
-        for one in kept
-    ]
+    view["evidence"] = [{"attempt": one.attempt, "host": one.host, "digest": one.digest} | _data(one) for one in kept]
     return msgspec.json.encode(view)
+
+
+def _data(one: Kept) -> dict[str, Any]:
+    """The body as data; what nests so deep that it fits in no view is not there."""
+    with contextlib.suppress(Unreadable):
+        return {"is_there": True, **understood(one.body, dict[str, Any])} if one.body else {"is_there": False}
+    return {"is_there": False}
 
 
 def page(kept: list[Kept]) -> str:

@@ -25,6 +25,7 @@ from fairlease.runtime import keys
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.settings import Settings, read_settings
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import CommandAnswer, Reply, Trouble
 from fairlease_schemas.subjects import VERBS, Subjects, last_token
 
@@ -34,9 +35,8 @@ REREAD_S: Final = 1.0
 """How often an answer that was not heard is looked for in the store."""
 
 _TOO_LARGE: Final = 10054
-_START: Final = "start the cell with `fairlease up`, or let `fairlease doctor` say what is missing"
 _REPLIES: Final = msgspec.json.Decoder(Reply)
-_ANSWERS: Final = msgspec.json.Decoder(CommandAnswer)
+_START: Final = "start the cell with `fairlease up`, or let `fairlease doctor` say what is missing"
 
 
 class Answer(NamedTuple):
@@ -80,7 +80,7 @@ class Link:
         raw = await self.request("explainer", question, body)
         try:
             view = _REPLIES.decode(raw)
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise CommandError(
                 AWAY, f"the reply to `{question}` is not understood: {error}", way_out="run the version the cell runs"
             ) from error
@@ -108,8 +108,8 @@ class Link:
         """A page of the attempt's log on one host; CommandError 69 when its agent does not answer."""
         raw = await self.request(f"agent-{host}", "logs", {"attempt": attempt, "offset": offset, "limit": limit})
         try:
-            return msgspec.json.decode(raw, type=LogPage)
-        except msgspec.MsgspecError as error:
+            return understood(raw, LogPage)
+        except Unreadable as error:
             raise CommandError(AWAY, f"the log page of {host} is not understood: {error}") from error
 
     async def subscribe(self, subject: str) -> Subscription:
@@ -197,8 +197,8 @@ def inbox_way_out(account: str) -> str:
 
 def _understood(raw: bytes) -> CommandAnswer:
     try:
-        return _ANSWERS.decode(raw)
-    except msgspec.MsgspecError as error:
+        return understood(raw, CommandAnswer)
+    except Unreadable as error:
         raise CommandError(
             AWAY, f"the answer is not understood: {error}", way_out="run the version the cell runs"
         ) from error

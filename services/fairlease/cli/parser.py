@@ -189,17 +189,22 @@ def after(text: str) -> dict[str, str]:
 
 
 def check(text: str) -> tuple[str, int, str]:
-    """A check of a host, written `NAME=CODE` or `NAME=CODE:TEXT`; of a text its last 200 characters."""
+    """A check of a host, written `NAME=CODE` or `NAME=CODE:TEXT`; of a long text the end.
+
+    The whole text is looked at for a secret here, which the end alone would not show any more.
+    """
     from fairlease_schemas.credential import kind_of
+    from fairlease_schemas.host import CODES, MAX_OUTPUT
 
     key, _, rest = text.partition("=")
     code, _, output = rest.partition(":")
-    if code not in {"0", "1", "2", "3"}:
-        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not NAME=CODE[:TEXT] with a code from 0 to 3")
+    if code not in map(str, CODES):
+        codes = f"{min(CODES)} to {max(CODES)}"
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is not NAME=CODE[:TEXT] with a code from {codes}")
     secret = kind_of(output)
     if secret:
         raise argparse.ArgumentTypeError(f"the text of check {key[:40]} looks like {secret}: the log would keep it")
-    return name(key), int(code), output[-200:]
+    return name(key), int(code), output[-MAX_OUTPUT:]
 
 
 def account(text: str) -> str:

@@ -354,12 +354,14 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
 
 
 def _readiness(view: JobView) -> str:
-    """What the start of a gang waits for, empty for everything else: "3 of 4 hosts ready, waits for host-007"."""
+    """What the start of a gang waits for, of many hosts a few; empty for everything else."""
     last = view.attempts[-1] if view.attempts else None
     if last is None or not last.not_ready or view.state != "granted":
         return ""
-    all_hosts, late = len(last.hosts), len(last.not_ready)
-    return f"{all_hosts - late} of {count(all_hosts, 'host')} ready, waits for {', '.join(last.not_ready)}"
+    all_hosts, late = len(last.hosts), max(last.late_hosts, len(last.not_ready))
+    others = late - len(last.not_ready)
+    more = f" and {others} more" if others else ""
+    return f"{all_hosts - late} of {count(all_hosts, 'host')} ready, waits for {', '.join(last.not_ready)}{more}"
 
 
 def _attempt_row(attempt: AttemptView, now_ms: int, *, has_left: bool) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
 from fairlease.runtime.telemetry import configure
+from fairlease_schemas.codec import Unreadable, understood
 
 CELL_FILE: Final = "cell.json"
 EXIT_NOT_READY: Final = 69
@@ -212,12 +213,12 @@ def _key_of(supervisor: Supervisor, agent: str) -> Path:
 def remembered(home: Path) -> Wanted:
     """What the last `up` in this directory was asked for."""
     try:
-        wanted = msgspec.json.decode((home / CELL_FILE).read_bytes(), type=Wanted)
+        wanted = understood((home / CELL_FILE).read_bytes(), Wanted)
         # A cluster that no agent takes was never served: earlier releases kept it all the same.
         return wanted if is_cluster(wanted.simulate) else msgspec.structs.replace(wanted, simulate="")
     except FileNotFoundError:
         return Wanted()
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, Unreadable) as error:
         raise CommandError(EXIT_CONFIG, f"{home / CELL_FILE}: {error}", way_out="delete the file") from error
 
 

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import nats.errors
 from nats.aio.subscription import Subscription
 
 from fairlease.cli.exits import AWAY, NOT_STARTED, TERMINAL, CommandError
 from fairlease.cli.link import Answer, Link
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import AsOf, FeedEvent, JobView
 
 POLL_S: Final = 2.0
@@ -22,7 +22,6 @@ OUTAGE_S: Final = 600.0
 """How long a cell that does not answer is waited for."""
 _LAGGING_S: Final = 0.05
 _STARTED: Final = frozenset(("running", "stopping", *TERMINAL))
-_EVENTS: Final = msgspec.json.Decoder(FeedEvent)
 
 
 class Step(NamedTuple):
@@ -102,8 +101,8 @@ class Watch:
     async def _next(self, timeout_s: float) -> FeedEvent | None:
         try:
             message = await self._feed.next_msg(timeout=timeout_s)
-            return _EVENTS.decode(message.data)
-        except (nats.errors.TimeoutError, msgspec.MsgspecError):
+            return understood(message.data, FeedEvent)
+        except (nats.errors.TimeoutError, Unreadable):
             return None
         except nats.errors.Error:
             await asyncio.sleep(timeout_s)

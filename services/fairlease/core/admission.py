@@ -59,11 +59,12 @@ MAX_STEP = 10**15
 MAX_DETAIL = 300
 MAX_MISMATCHES, MAX_VALUE = 8, 120
 MAX_FAULTS_TOLD = 8
-MAX_HOSTS_TOLD = 4
 PORTS = range(1, 1 << 16)
 LEASE_LOST = "its host's lease was lost"
 REQUEUE_ME = 85
 """What a process leaves with that has saved its state and wants to go on later (1.8)."""
+SHORTEST_TURN_MS = 60_000
+"""So long an attempt held its GPUs that may go on later though nobody knows that it came further."""
 EXIT_CODES = range(-(1 << 31), 1 << 32)
 """What a process can end with anywhere; another number is a slip, and a snapshot could not hold it."""
 
@@ -254,33 +255,35 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> Job:
     job = stage.emit(job, AttemptEnded(attempt=attempt.id, end=end, exit_code=exit_code))
     if job.is_terminal:
         return job
-    terminal = _terminal(stage.policy, job, end, exit_code, job.attempts[-1])
+    terminal = _terminal(stage.policy, job, end, exit_code, stage.now_ms)
     if not isinstance(terminal, JobRequeued):
         stage.end_reason(job)  # of one that was held in the moment of its grant
     job = stage.emit(job, terminal)
-    if job.phase is Phase.BACKOFF and isinstance(terminal, JobRequeued):
-        stage.begin_reason(job.id, Reason.RETRY_BACKOFF, Evidence(for_ms=terminal.backoff_ms))
     faulty = faults.hosts_of(job, stage.now_ms - stage.policy.fault_span_ms)
-    if job.phase is Phase.WAITING and end is End.FAULT and 0 < stage.policy.fault_hosts <= len(faulty):
+    if not job.is_apart and end is End.FAULT and 0 < stage.policy.fault_hosts <= len(faulty):
         told = f"faults on {', '.join(faulty[:MAX_FAULTS_TOLD])}"
         job = stage.emit(job, JobHeld(job=job.id, account=NOBODY, reason=told))
         stage.begin_reason(job.id, Reason.JOB_HELD, Evidence())
+    elif job.phase is Phase.BACKOFF and isinstance(terminal, JobRequeued):
+        stage.begin_reason(job.id, Reason.RETRY_BACKOFF, Evidence(for_ms=terminal.backoff_ms))
     return job
 
 
-def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt: Attempt) -> jobs.JobEvent:
+def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, now_ms: int) -> jobs.JobEvent:
     """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was.
 
     What the job did not do itself never counts as a retry: a preemption or drain, and a host's fault, also
     when the process fails while it is being stopped for one. Nor does it when it saved itself and asked to go on,
     or is to begin anew because its checkpoint does not fit (8.3): that once, for a clean start resumes nothing.
     """
+    attempt = job.attempts[-1]
     if end is End.SUCCEEDED:
         return JobSucceeded(job=job.id)
     if attempt.ending is End.CANCELLED:
         return JobCancelled(job=job.id, account=attempt.stopped_by or job.account)
     if end in (End.PREEMPTED, End.FAULT):
-        return JobRequeued(job=job.id, end=end, rest_ms=faults.rest_ms(job, attempt))
+        backoff_ms = faults.backoff_ms(policy, job, now_ms)
+        return JobRequeued(job=job.id, end=end, backoff_ms=backoff_ms, rest_ms=faults.rest_ms(job, attempt))
     if end is End.TIMED_OUT:
         return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
     if attempt.ending in (End.PREEMPTED, End.FAULT):
@@ -288,7 +291,7 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
     if end is End.RESUME_REFUSED and policy.on_resume_refused == RESTART and not attempt.is_clean:
         return JobRequeued(job=job.id, end=end)
     if _goes_on(job, attempt, end, exit_code):
-        return JobRequeued(job=job.id, end=end)
+        return JobRequeued(job=job.id, end=end, backoff_ms=policy.retry_backoff_ms)
     if end not in (End.START_FAILED, End.RESUME_REFUSED) and job.retries < job.request.max_retries:
         doubled_ms = policy.retry_backoff_ms << min(job.retries, 30)
         backoff_ms = min(doubled_ms, policy.retry_backoff_cap_ms)
@@ -299,10 +302,12 @@ def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, attempt
 def _goes_on(job: Job, attempt: Attempt, end: End, exit_code: int | None) -> bool:
     """Whether the job left by itself to go on later from a checkpoint that this attempt is known to have made.
 
-    Without one it would begin where this attempt began, again and again: an ordinary failure.
+    Without one it would begin where this attempt began, again and again: an ordinary failure. So is a turn that came
+    no step further and was over within a minute, for as many of those as the job likes would fill the log.
     """
     has_saved = job.request.is_resumable and attempt.checkpoint_ms > 0
-    return end is End.FAILED and exit_code == REQUEUE_ME and has_saved
+    has_worked = job.step > attempt.from_step or attempt.ended_ms - attempt.granted_ms >= SHORTEST_TURN_MS
+    return end is End.FAILED and exit_code == REQUEUE_ME and has_saved and has_worked
 
 
 def _duties(stage: Stage) -> None:
@@ -379,6 +384,7 @@ def _what_is_missing(attempt: Attempt) -> str:
     """Which hosts an attempt that did not start in time waited for; of a large gang the first of them."""
     started = frozenset(attempt.started)
     late = attempt.not_ready or tuple(host for host in attempt.hosts if host not in started)
-    more = f" and {len(late) - MAX_HOSTS_TOLD} more" if len(late) > MAX_HOSTS_TOLD else ""
+    named, others = jobs.told_of(late)
+    more = f" and {others} more" if others else ""
     what = "never became ready" if attempt.not_ready else "never started"
-    return f"{', '.join(late[:MAX_HOSTS_TOLD])}{more} {what}"
+    return f"{', '.join(named)}{more} {what}"

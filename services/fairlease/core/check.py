@@ -8,16 +8,12 @@ as its code is: whoever gives a host back answers for both, and the log keeps th
 from collections.abc import Iterator
 
 from fairlease.core.host import Host
-from fairlease_schemas.host import Check
+from fairlease_schemas.host import CODES, MAX_CHECKS, MAX_OUTPUT, Check
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import format_length
 
-MAX_CHECKS = 16
-MAX_OUTPUT = 200
-CODES = {0: "ok", 1: "warning", 2: "critical", 3: "unknown"}
-"""What a check may end with, in the manner of Nagios."""
 CLOCK_SLACK_MS = 60_000
 """So far ahead of the log a sender's clock may be; what is made later than that was not made yet."""
 

@@ -6,7 +6,7 @@ record. What would change the answer is found by asking the steps' own functions
 
 import msgspec
 
-from fairlease.core.job import Attempt, Job, Phase, replace
+from fairlease.core.job import Attempt, Job, Phase, replace, told_of
 from fairlease.core.line import class_key
 from fairlease.core.outlook import LATER, NOW, Outlook, Outlooks
 from fairlease.core.policy_rules import window_bound
@@ -33,7 +33,6 @@ from fairlease_schemas.units import MINUTE_MS, format_length
 
 LANGUAGES = ("en", "zh")
 MAX_COUNTERFACTUALS = 3
-MAX_HOSTS_NAMED = 4
 
 
 def why(world: World, job: Job) -> Why:
@@ -224,11 +223,11 @@ def _text(  # noqa: PLR0917 - a sentence of everything the answer holds
 
 def _barrier(attempt: Attempt, lang: str) -> str:
     """How many hosts of a gang are ready, and which it waits for; of many the first in rank order (1.15)."""
-    late = attempt.not_ready
-    more = TAILS["more"][lang].format(count=len(late) - MAX_HOSTS_NAMED) if len(late) > MAX_HOSTS_NAMED else ""
+    named, others = told_of(attempt.not_ready)
+    more = TAILS["more"][lang].format(count=others) if others else ""
     count = Number(len(attempt.parts))
     return TAILS["barrier"][lang].format(
-        ready=Number(len(attempt.ready)), count=count, late=_listed(late[:MAX_HOSTS_NAMED], lang), more=more
+        ready=Number(len(attempt.ready)), count=count, late=_listed(named, lang), more=more
     )
 
 

@@ -7,7 +7,7 @@ from fairlease.core import host as hosts
 from fairlease.core.budget import refuse_unreadable
 from fairlease.core.check import return_problems
 from fairlease.core.decision import Decision, decision_ms, is_owed
-from fairlease.core.host import CHANGED_DEVICES, HEALTH, MAX_POOLS, Host
+from fairlease.core.host import MAX_POOLS, Host
 from fairlease.core.world import World
 from fairlease_schemas import commands, reports
 from fairlease_schemas.envelope import Answer, Event, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
@@ -77,13 +77,7 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer, now_ms: in
             host = _host(world, staged, answer.who)
             is_busy = host is not None and host.id in world.fleet.hosts and bool(world.fleet.attempts_on(host.id))
             pools = _pools_beside(world, staged, answer.said.inventory.pool)
-            event = hosts.register(host, answer, answer.said, pools=pools, is_busy=is_busy)
-            events: list[Event] = [] if event is None else [event]
-            held = host is not None and host.is_held_as(CHANGED_DEVICES)
-            is_as_registered = isinstance(event, HostRegistered) or (host and host.inventory == answer.said.inventory)
-            if held and is_as_registered:
-                events.append(HostHoldCleared(host=answer.who, owner=HEALTH, kind=CHANGED_DEVICES))
-            return events
+            return list(hosts.register(host, answer, answer.said, pools=pools, is_busy=is_busy))
         case commands.RequestDrain():
             assert world.policy is not None, "nothing is decided before the first policy"
             return drain.request(world, world.policy, staged, answer, answer.said, now_ms)

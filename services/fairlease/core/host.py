@@ -27,18 +27,20 @@ from fairlease_schemas.reports import HostUp
 
 CORDON = "cordon"
 CHANGED_DEVICES = "changed-devices"
+REFUSED_BOOT = "refused-boot"
+"""It came back from a boot with what no host can be: its agent begins nothing that is granted to the boot before."""
 FAULT = "fault"
 LEASE = "lease"
 HEALTH = "health"
-FAULT_KINDS = frozenset((FAULT, CHANGED_DEVICES, LEASE))
+FAULT_KINDS = frozenset((FAULT, CHANGED_DEVICES, LEASE, REFUSED_BOOT))
 """Holds that mean something broke; the others are wishes."""
 
 MAX_GPUS = 16
 MAX_SIZE = 10**12
 MAX_POOLS = 16
+"""Pools with a host at a time: a rank has to name each, in one record, for whoever takes any of them."""
 MAX_TEXT = 128
 MAX_LABELS = 64
-"""Pools with a host at a time: a rank has to name each, in one record, for whoever takes any of them."""
 
 NAME_LIMIT = "1-63 of a-z 0-9 -"
 _SIZES = ("memory_mib", "cpu_cores", "host_memory_mib", "disk_mib")
@@ -155,11 +157,13 @@ def _planned(event: DrainPlanned, before: Drain | None, at_ms: int) -> Drain:
 
 def register(
     host: Host | None, answer: Answer, said: HostUp, *, pools: Collection[PoolId], is_busy: bool
-) -> HostEvent | CommandRefused | None:
-    """The event for an agent's `host-up`, or None when nothing is new. `pools` are those that have a host.
+) -> tuple[HostEvent | CommandRefused, ...]:
+    """The events for an agent's `host-up`, none when nothing is new. `pools` are those that have a host.
 
     A host whose devices changed under running work is not registered anew: its grants name GPUs by
-    their old places. It is held until that work is gone, and registers at the next report.
+    their old places. It is held until that work is gone, and registers at the next report. One that is refused
+    after a boot stays known by the boot before, for which its agent begins nothing: it is held too, until what it
+    says is taken.
     """
     who = answer.who
     problems = tuple(
@@ -168,14 +172,22 @@ def register(
         )
     )
     if problems:
-        return CommandRefused(account=who[:63], verb="host-up", seq=answer.seq, problems=problems)
-    if host is not None and (host.incarnation, host.inventory) == (said.incarnation, said.inventory):
-        return None
-    if host is not None and is_busy and host.inventory != said.inventory:
+        refused = CommandRefused(account=who[:63], verb="host-up", seq=answer.seq, problems=problems)
+        if host is None or host.incarnation == said.incarnation or host.is_held_as(REFUSED_BOOT):
+            return (refused,)
+        return refused, HostHeld(host=who, owner=HEALTH, kind=REFUSED_BOOT, reason="its host-up was refused")
+    if host is None:
+        return (HostRegistered(host=who, incarnation=said.incarnation, inventory=said.inventory),)
+    is_same = host.inventory == said.inventory
+    if is_busy and not is_same:
         if host.is_held_as(CHANGED_DEVICES):
-            return None
-        return HostHeld(host=who, owner=HEALTH, kind=CHANGED_DEVICES, reason="devices changed under running work")
-    return HostRegistered(host=who, incarnation=said.incarnation, inventory=said.inventory)
+            return ()
+        return (HostHeld(host=who, owner=HEALTH, kind=CHANGED_DEVICES, reason="devices changed under running work"),)
+    over = (kind for kind in (CHANGED_DEVICES, REFUSED_BOOT) if host.is_held_as(kind))
+    cleared = (HostHoldCleared(host=who, owner=HEALTH, kind=kind) for kind in over)
+    if is_same and host.incarnation == said.incarnation:
+        return tuple(cleared)
+    return (HostRegistered(host=who, incarnation=said.incarnation, inventory=said.inventory), *cleared)
 
 
 def _name_problems(who: HostId) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ The surprising choice: a grant may reach a job that is over already, or was held
 such an attempt is *stillborn*: it is never ordered, and the next admission record releases it.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import assert_never
 
@@ -56,6 +57,8 @@ class Phase(StrEnum):
 
 TERMINAL = frozenset((Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED, Phase.TIMED_OUT))
 KEPT_PREEMPTIONS = 32
+MAX_HOSTS_TOLD = 4
+"""So many of the hosts that a gang waits for are named, the first in rank order; of the others their number."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,7 +69,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `stop_for` the claim it makes room for, `drained_from` the host that drains, with `is_credited` at its
     deadline; `gone` are the parts that have left, in the order of their reports. `ready` are the hosts whose parts
     may begin, `rendezvous` is where they meet (1.15); `detail` says more about the end that was asked for. `is_clean`
-    when it resumes nothing.
+    when it resumes nothing. `from_step` is the newest step that any attempt before it is known to have saved, 0 for
+    none.
     """
 
     id: AttemptId
@@ -98,6 +102,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rendezvous: Rendezvous | None = None
     detail: str = ""
     is_clean: bool = False
+    from_step: int = 0
 
     @property
     def is_go(self) -> bool:
@@ -141,7 +146,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `caused_gpu_ms` what victims have lost for its claim so far, handed to its next attempt. `held_by` is who
     holds it, `cancelled_for` the job whose end ended it (1.11), `rest_ms` what a fault left of its window (7.7).
     `bound_to` is the pool that its last checkpoint can be read in, empty for any, and `is_clean` says that what it
-    has saved does not fit and nothing has been saved since: its next attempt begins anew (8.3).
+    has saved does not fit and nothing has been saved since: its next attempt begins anew (8.3). `step` is the
+    newest that it is known to have saved and not set aside, 0 where nobody said one.
     """
 
     id: JobId
@@ -168,6 +174,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rest_ms: int | None = None
     bound_to: PoolId = ""
     is_clean: bool = False
+    step: int = 0
 
     @property
     def live(self) -> Attempt | None:
@@ -263,6 +270,7 @@ def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
         caused_gpu_ms=job.caused_gpu_ms,
         start_limit_ms=event.start_limit_ms,
         is_clean=job.is_clean,
+        from_step=job.step,
     )
     phase = job.phase if is_stillborn else Phase.GRANTED
     return replace(job, attempts=(*job.attempts, attempt), phase=phase, caused_gpu_ms=0)
@@ -323,6 +331,7 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
                 attempts=(*job.attempts[:-1], replace(attempt, checkpoint_ms=at_ms)),
                 bound_to=attempt.pool if event.is_bound and job.request.is_resumable else "",
                 is_clean=False,
+                step=max(job.step, event.step),
             )
         case AttemptEnding():
             return stop(job, event.end, event.grace_ms, at_ms, by=event.account, detail=event.detail)
@@ -372,7 +381,7 @@ def _requeued(job: Job, event: JobRequeued, at_ms: int) -> Job:
     retries = job.retries + event.counts_as_retry
     job = replace(job, retries=retries, waiting_since_ms=at_ms, rest_ms=event.rest_ms)
     if event.end is End.RESUME_REFUSED:  # what it has saved is set aside before it begins anew
-        job = replace(job, bound_to="", is_clean=True)
+        job = replace(job, bound_to="", is_clean=True, step=0)
     if job.phase is Phase.HELD:
         return job
     until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
@@ -393,6 +402,11 @@ def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:
     phase = Phase.DEPENDENT if event.is_blocked else Phase.BACKOFF if event.backoff_ms else Phase.WAITING
     until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
     return replace(job, phase=phase, held_by="", held_for="", backoff_until_ms=until_ms, waiting_since_ms=at_ms)
+
+
+def told_of(late: Sequence[HostId]) -> tuple[tuple[HostId, ...], int]:
+    """Of hosts that a gang waits for those that are named, and how many more there are."""
+    return tuple(late[:MAX_HOSTS_TOLD]), max(0, len(late) - MAX_HOSTS_TOLD)
 
 
 def has_got_its_go(before: Job, after: Job) -> bool:

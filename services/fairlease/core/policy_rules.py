@@ -7,6 +7,7 @@ policy is asked for. All problems are found, not the first.
 from collections.abc import Iterator
 
 from fairlease.core.job import KEPT_PREEMPTIONS
+from fairlease_schemas.host import MAX_CHECKS
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy, WindowBound
@@ -15,7 +16,6 @@ RANKER = "budget-window"
 FAIL, RESTART = "fail", "restart"
 MAX_NUMBER = 10**12
 MAX_WINDOW_BOUNDS = 64
-MAX_RETURN_CHECKS = 16
 AT_LEAST_ONE = ("lookback_ms", "rank_period_ms", "step_limit_ms", "max_grants_per_cycle", "max_classes_per_pool")
 AT_MOST = {"max_grants_per_cycle": 500, "max_classes_per_pool": 256, "brake_count": KEPT_PREEMPTIONS}
 """What one record can hold (log.md L2), and how many preemptions of a job are remembered (5.7)."""
@@ -43,9 +43,9 @@ def _choices(policy: Policy) -> Iterator[Problem]:
         yield Problem(field="policy.on_resume_refused", rule="8.3", value=value, limit=limit, way_out=way_out)
     names = policy.return_checks
     wrong = next((name for place, name in enumerate(names) if not is_name(name) or name in names[:place]), None)
-    if wrong is not None or len(names) > MAX_RETURN_CHECKS:
+    if wrong is not None or len(names) > MAX_CHECKS:
         value = wrong[:80] if wrong is not None else f"{len(names)} checks"
-        limit = f"at most {MAX_RETURN_CHECKS} names of 1-63 of a-z 0-9 -, each once"
+        limit = f"at most {MAX_CHECKS} names of 1-63 of a-z 0-9 -, each once"
         way_out = "name each check that a host must pass once"
         yield Problem(field="policy.return_checks", rule="7.4", value=value, limit=limit, way_out=way_out)
 

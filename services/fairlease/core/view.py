@@ -15,7 +15,7 @@ from fairlease.core.fairshare.order import members_by_submission, members_in_ord
 from fairlease.core.fairshare.rank import rank
 from fairlease.core.fairshare.standing import permille, standings
 from fairlease.core.host import DRAIN, Host
-from fairlease.core.job import Attempt, Job, Phase
+from fairlease.core.job import Attempt, Job, Phase, told_of
 from fairlease.core.line import class_key
 from fairlease.core.membership import LEAD, MEMBER, is_everybodys
 from fairlease.core.outlook import Outlooks
@@ -215,6 +215,7 @@ def job_view(world: World, job: Job) -> JobView:
 
 
 def _attempt_view(attempt: Attempt) -> AttemptView:
+    late = () if attempt.is_stillborn or attempt.is_over else attempt.not_ready
     return AttemptView(
         attempt=attempt.id,
         number=attempt.number,
@@ -231,9 +232,10 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         detail=attempt.detail or next((part.detail for part in attempt.gone if part.detail), ""),
         stop_for=attempt.stop_for,
         drained_from=attempt.drained_from,
-        not_ready=() if attempt.is_stillborn else attempt.not_ready,
+        not_ready=told_of(late)[0],
         rendezvous=str(attempt.rendezvous) if attempt.rendezvous is not None else "",
         evidence=dict([(part.host, part.evidence) for part in attempt.gone if part.evidence][:MAX_EVIDENCE]),
+        late_hosts=len(late),
     )
 
 

@@ -1,35 +1,27 @@
 """The world: the fold of the log up to a position, and the one place that applies events.
 
-`apply` is the only writer; the steps read. State is kept in insertion-ordered dicts and replaced in
-place, because copying it for each cycle would cost more than deciding. What can be derived (the
-line, occupancy, dues) is an index, left out of `dump` and made again by `load`; so the digest of a
-dump is the digest of the fold, however it was reached. Log time is the greatest `at_ms` so far.
+`apply` is the only writer; the steps read, by the views of reading.py. State is kept in insertion-ordered dicts and
+replaced in place, because copying it for each cycle would cost more than deciding. What can be derived (the line,
+occupancy, dues) is an index, left out of `dump` and made again by `load`; so the digest of a dump is the digest of the
+fold, however it was reached. Log time is the greatest `at_ms` so far.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 import msgspec
 
 from fairlease.core import host as facts
 from fairlease.core import job as lives
-from fairlease.core.budget import Piece, Tree, Uncharged, node_of, owed
-from fairlease.core.dependency import Dependents
-from fairlease.core.dues import Dues
+from fairlease.core.budget import Piece, node_of, owed
 from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.faults import free_for, sound
-from fairlease.core.fleet import Fleet
-from fairlease.core.line import Line
-from fairlease.core.membership import Members
+from fairlease.core.reading import Reading
 from fairlease.core.state import (
     IDLE,
     PLACED,
     RANKED,
-    Cycle,
     OpenReason,
-    Promise,
-    PromiseBook,
     Reservation,
     State,
     Used,
@@ -42,8 +34,8 @@ from fairlease_schemas import host as host_events
 from fairlease_schemas import job as job_events
 from fairlease_schemas import reasons
 from fairlease_schemas.envelope import Address, Event, Record
-from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
-from fairlease_schemas.policy import Policy, PolicyChanged
+from fairlease_schemas.ids import JobId, job_of
+from fairlease_schemas.policy import PolicyChanged
 from fairlease_schemas.subjects import SCOPES
 
 _RareEvent = (
@@ -65,173 +57,16 @@ _RareEvent = (
 _STATES = msgspec.msgpack.Decoder(State)
 
 
-class World:
+class World(Reading):
     """One cell at one position of its log."""
 
     def __init__(self, state: State | None = None) -> None:
-        self._s = state if state is not None else State()
-        self.fleet = Fleet(self._s.hosts, self._s.schedulable)
-        self.line = Line()
-        self.dependents = Dependents(self._s.jobs)
-        self._live: dict[AttemptId, JobId] = {}
-        self._stillborn: dict[AttemptId, JobId] = {}
-        self._overtaken: dict[AttemptId, JobId] = {}
-        self._lane: dict[AttemptId, int] = {}
-        self.dues = Dues(self._s.jobs)
+        super().__init__(state)
         for job in sorted(self._s.jobs.values(), key=_index_order):
             self._index(job)
         self.fleet.recount()
         self._by = ""
         self._basis = 0
-
-    # what may be read ------------------------------------------------------------------------------
-    @property
-    def epoch(self) -> int:
-        return self._s.epoch
-
-    @property
-    def position(self) -> int:
-        return self._s.position
-
-    @property
-    def log_time_ms(self) -> int:
-        return self._s.log_time_ms
-
-    @property
-    def policy_name(self) -> str:
-        return self._s.policy_name
-
-    @property
-    def policy(self) -> Policy | None:
-        """The numbers in force; None only before the log's first record."""
-        return self._s.policy
-
-    @property
-    def policy_address(self) -> Address:
-        return self._s.policy_address
-
-    @property
-    def jobs(self) -> Mapping[JobId, lives.Job]:
-        return self._s.jobs
-
-    @property
-    def live(self) -> Mapping[AttemptId, JobId]:
-        """Attempts that hold GPUs, with their jobs, by grant."""
-        return self._live
-
-    @property
-    def stillborn(self) -> Mapping[AttemptId, JobId]:
-        """Live attempts that never run: their jobs were over, or held, before the grant."""
-        return self._stillborn
-
-    @property
-    def overtaken(self) -> Mapping[AttemptId, JobId]:
-        """Live attempts that nobody has asked to stop, of jobs that a cancel has ended or a hold has taken."""
-        return self._overtaken
-
-    @property
-    def longest_lease_ms(self) -> int:
-        """The longest lease that any policy so far gave to hosts."""
-        return self._s.longest_lease_ms
-
-    @property
-    def breaker(self) -> Mapping[PoolId, int]:
-        """When the circuit breaker of a pool last stopped a hold (7.3)."""
-        return self._s.breaker
-
-    @property
-    def lost(self) -> Mapping[AttemptId, Sequence[HostId]]:
-        """Live attempts with parts on hosts whose leases were lost, with those hosts, in the order of the losses."""
-        return self._s.lost
-
-    @property
-    def lane(self) -> Mapping[AttemptId, int]:
-        """Live attempts of the debug lane, with their GPUs."""
-        return self._lane
-
-    @property
-    def tree(self) -> Tree:
-        return self._s.pieces[-1].tree if self._s.pieces else Tree()
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._s.pieces
-
-    @property
-    def cycle(self) -> Cycle:
-        return self._s.cycle
-
-    @property
-    def reservations(self) -> Mapping[JobId, Reservation]:
-        return self._s.reservations
-
-    @property
-    def promises(self) -> Mapping[JobId, Promise]:
-        return self._s.promises
-
-    @property
-    def promise_book(self) -> PromiseBook:
-        return self._s.promise_book
-
-    @property
-    def closed_ms(self) -> int:
-        """Log time at which the last cycle was closed."""
-        return self._s.closed_ms
-
-    @property
-    def tree_address(self) -> Address:
-        """The event that last changed the tree."""
-        return self._s.tree_address
-
-    @property
-    def members(self) -> Members:
-        """Roles by budget and account (1.1)."""
-        return self._s.members
-
-    @property
-    def uncharged(self) -> Mapping[AttemptId, Uncharged]:
-        return self._s.uncharged
-
-    @property
-    def ordered(self) -> Mapping[HostId, int]:
-        """Per host the position that last changed what it shall run."""
-        return self._s.ordered
-
-    def scope_position(self, scope: str) -> int:
-        """The position of the scope's last record; 0 before the first."""
-        return self._s.scopes.get(scope, 0)
-
-    def cursor(self, service: str, stream: str) -> int:
-        """The greatest sequence of a stream that the service has answered; 0 before the first."""
-        return self._s.cursors.get(service, {}).get(stream, 0)
-
-    def reasons_of(self, service: str) -> Mapping[str, OpenReason]:
-        """Reasons in force by that service: subject to reason."""
-        prefix = service + ":"
-        return {key[len(prefix) :]: r for key, r in self._s.reasons.items() if key.startswith(prefix)}
-
-    def has_reasons(self, service: str) -> bool:
-        """Whether the service has any reason in force."""
-        prefix = service + ":"
-        return any(key.startswith(prefix) for key in self._s.reasons)
-
-    def reason(self, service: str, subject: str) -> OpenReason | None:
-        return self._s.reasons.get(f"{service}:{subject}")
-
-    def held(self, budget: BudgetId, pool: PoolId) -> Meter:
-        """GPUs that the leaf's budgeted attempts hold in the pool, over time."""
-        return self._s.held.get(f"{budget}/{pool}") or Meter()
-
-    def lumps(self, budget: BudgetId, pool: PoolId) -> Lumps:
-        """Surcharges less credits of the leaf in the pool."""
-        return self._s.lumps.get(f"{budget}/{pool}") or Lumps()
-
-    def attempt(self, attempt: AttemptId) -> tuple[lives.Job, lives.Attempt] | None:
-        """A live attempt with its job."""
-        job = self._s.jobs.get(job_of(attempt))
-        if job is None or job.live is None or job.live.id != attempt:
-            return None
-        return job, job.live
 
     # the one writer --------------------------------------------------------------------------------
     def apply(self, record: Record, position: int) -> None:

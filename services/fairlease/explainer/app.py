@@ -17,4 +17,5 @@ def define(shell: Shell) -> Service:
         on_record=feed.gather,
         after_fold=feed.publish,
         questions=handlers(lambda: shell.world, Past(shell.client, shell.subjects).at),
+        streams=(shell.subjects.feed_stream,),
     )

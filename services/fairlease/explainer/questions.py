@@ -12,6 +12,7 @@ import msgspec
 
 from fairlease.core import explain, planning, view
 from fairlease.core.world import World
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Reply, Trouble
 from fairlease_schemas.job import Request
 
@@ -117,12 +118,11 @@ def _answering(
     kind: type[Asked], answer: Callable[[World, Any], Reply], now: Callable[[], World], past: WorldAt
 ) -> Handler:
     """Bytes in, bytes out; what cannot be read is told, and raises nothing."""
-    decoder = msgspec.json.Decoder(kind)
 
     async def handle(data: bytes) -> bytes:
         try:
-            asked = decoder.decode(data or b"{}")
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            asked = understood(data or b"{}", kind)
+        except Unreadable as error:
             return _ENCODER.encode(Trouble(code="bad-question", text=str(error)[:300]))
         tail = now().position
         if not 0 <= asked.at <= tail:

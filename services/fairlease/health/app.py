@@ -21,4 +21,5 @@ def define(shell: Shell) -> Service:
         gather_ms=100,
         prepare=leases.listen,
         tasks=(leases.watch,),
+        streams=(shell.subjects.leases_stream,),
     )

@@ -21,4 +21,10 @@ def define(shell: Shell) -> Service:
         orders.changed(shell.world)
         await orders.run()
 
-    return Service(name=NAME, decide=RULES[NAME].decide, after_fold=after_fold, tasks=(publish,))
+    return Service(
+        name=NAME,
+        decide=RULES[NAME].decide,
+        after_fold=after_fold,
+        tasks=(publish,),
+        streams=(shell.subjects.orders_stream,),
+    )

@@ -106,6 +106,6 @@ def _place(data: bytes) -> tuple[int, int]:
     """Epoch and position of a stored order; that of none for what cannot be read, so that it is replaced."""
     try:
         order = _ORDERS.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return (0, 0)
     return (order.epoch, order.position)

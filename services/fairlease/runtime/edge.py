@@ -12,9 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.runtime.bus import Message
-from fairlease.runtime.strict import plain_text, strict_json
+from fairlease.runtime.strict import no_credential, plain_text, strict_json
 from fairlease_schemas import commands, reports
 from fairlease_schemas.codec import canonical
+from fairlease_schemas.credential import kind_of
 from fairlease_schemas.envelope import Answer, Said, TimerFired, Unreadable
 from fairlease_schemas.subjects import Subjects, last_token, token
 
@@ -38,7 +39,13 @@ def answer_to(subjects: Subjects, message: Message, said: Said) -> Answer:
 
 
 def unreadable(data: bytes, error: object) -> Unreadable:
-    """What is kept of bytes that cannot be read: size, SHA-256 and the reason in at most 200 characters."""
+    """What is kept of bytes that cannot be read: size, SHA-256 and the reason in at most 200 characters.
+
+    A reason may quote what was written, such as the name of a field; one that looks like a secret is not repeated.
+    """
+    kind = kind_of(str(error))
+    if kind:
+        error = f"it holds what looks like {kind} (rule 1.13): leave it out"
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(error)[:200])
     text = unicodedata.normalize("NFC", shown.encode(errors="replace").decode())
     return Unreadable(size=len(data), sha256=hashlib.sha256(data).hexdigest(), error=text)
@@ -49,8 +56,9 @@ def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of co
 
     What does not mean one thing (a key twice), and what a record could not hold in canonical form (text
     not in normal form C, a float), is unreadable too, and so is a command whose text a terminal or a log would
-    obey. Reports are let be: what a process left behind is told as it is, and escaped where it is shown. The
-    contract inside a `submit-job` is left as it came.
+    obey, or that holds what looks like a secret: the record that refuses it would keep it for ever. Reports are
+    let be: what a process left behind is told as it is, and escaped where it is shown. The contract inside a
+    `submit-job` is left as it came.
     """
     verb = last_token(message.subject)
     decoder = _DECODERS.get(verb)
@@ -64,7 +72,8 @@ def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of co
             canonical(plain)
             if verb in commands.VERBS:
                 plain_text(plain)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                no_credential(plain)
+    except (ValueError, RecursionError) as error:
         return unreadable(message.data, error)
     return said
 

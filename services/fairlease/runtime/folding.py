@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
 import nats.errors
 from nats.aio.client import Client
 
@@ -161,7 +160,7 @@ def _restored(store: SnapshotStore) -> tuple[World, int, bytes]:
         return World(), 0, b""
     try:
         world = World.load(snapshot.state)
-    except (msgspec.MsgspecError, ValueError, KeyError) as error:
+    except (ValueError, KeyError, RecursionError) as error:
         log.warning("snapshot at %d cannot be loaded: %s; folding from the start", snapshot.position, error)
         return World(), 0, b""
     return world, snapshot.position, snapshot.head

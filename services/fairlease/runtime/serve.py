@@ -1,6 +1,6 @@
 """One service's process, from its settings to its exit code (log.md L3).
 
-Start: connect, assert the streams, take the clock's first sample, fold from the newest snapshot to
+Start: connect, assert the streams that it uses, take the clock's first sample, fold from the newest snapshot to
 the end of the log, then read inputs from the fold's cursors and decide. Stop on SIGTERM within a
 second. Whatever cannot be mended here ends the process with a code of its own (`errors`); what a
 supervisor should do about it is written there.
@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import nats.errors
@@ -102,7 +103,8 @@ class Process:
         """The start, in its order; what runs for ever is left running."""
         await self._bus.start()
         service = self._define(self)
-        await _persist(lambda: streams.assert_config(self.client, self.subjects))
+        uses = partial(service.uses, self.subjects)
+        await _persist(lambda: streams.assert_config(self.client, self.subjects, uses))
         writer = LogClient(self.client, self.subjects, self.clock)
         timers = Timers(self.client, self.subjects, self.clock)
         store = SnapshotStore(self.settings.own_dir, self._version)

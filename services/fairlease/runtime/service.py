@@ -54,6 +54,7 @@ class Service:
     repeats. `needs_fresh_time` makes no decision older than a second by the bus's clock.
     `prepare` is awaited before the first record is folded; `on_record` is called with each record and
     the world right after it, and may not wait; `tasks` run for ever from when the service is ready.
+    `streams` are those that it reads or writes beside the log and what `verbs`, `kinds` and timers come from.
     `gather_ms` is how long a busy service waits for more messages before it writes the next record.
     """
 
@@ -71,10 +72,21 @@ class Service:
     questions: Mapping[str, Handler] = field(default_factory=dict)
     needs_fresh_time: bool = False
     gather_ms: int = 0
+    streams: tuple[str, ...] = ()
 
     @property
     def has_timers(self) -> bool:
         return self.due_ms is not None or self.needs_fresh_time or self.read_timer is not None
+
+    def uses(self, subjects: Subjects, stream: str) -> bool:
+        """Whether it reads or writes the stream, and so may not start when that is missing or not as declared."""
+        if stream.startswith(subjects.inbox_prefix):
+            return bool(self.verbs)
+        if stream == subjects.reports_stream:
+            return bool(self.kinds)
+        if stream == subjects.timers_stream:
+            return self.has_timers
+        return stream == subjects.log_stream or stream in self.streams
 
 
 Define = Callable[[Shell], Service]

@@ -1,9 +1,11 @@
-"""The streams of a cell: declared once at deployment, asserted by every service at its start.
+"""The streams of a cell: declared once at deployment; every service asserts at its start those that it uses.
 
-What makes the log a log (log.md L1) is a table here. Nothing is ever corrected silently: a stream that
-differs is refused, because whoever changed it may also have changed what is in it.
+So a bus of an earlier release, which lacks a stream that came since, stops only who needs it. What makes the log a log
+(log.md L1) is a table here. Nothing is ever corrected silently: a stream that differs is refused, because whoever
+changed it may also have changed what is in it.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from nats.aio.client import Client
@@ -140,18 +142,30 @@ async def declare(client: Client, subjects: Subjects, accounts: tuple[str, ...],
     return made
 
 
-async def assert_config(client: Client, subjects: Subjects) -> list[str]:
-    """Refuses to go on when a stream of the cell is missing or differs; returns the inboxes found.
+def any_stream(_name: str) -> bool:
+    """All of a cell."""
+    return True
 
-    Raises ConfigWrong with stream, field, expected and found; BusAway when the bus does not answer.
+
+async def assert_config(client: Client, subjects: Subjects, uses: Callable[[str], bool] = any_stream) -> list[str]:
+    """Refuses to go on when a stream of the cell that is used is missing or differs; returns the inboxes found.
+
+    Raises ConfigWrong with everything that is wrong, by stream, field, expected and found; BusAway when the bus does
+    not answer.
     """
     accounts = tuple(subjects.account_of_inbox(name) for name in await inboxes(client, subjects))
+    wrong: list[str] = []
     for name, fields in wanted(subjects, accounts).items():
+        if not uses(name):
+            continue
         try:
-            found = await api.request(client, f"STREAM.INFO.{name}")
+            compare(name, fields, (await api.request(client, f"STREAM.INFO.{name}"))["config"])
         except api.Refused as refused:
-            raise ConfigWrong(f"stream {name}: {refused}; declare the streams of this cell first") from None
-        compare(name, fields, found["config"])
+            wrong.append(f"stream {name}: {refused}; declare the streams of this cell first")
+        except ConfigWrong as differs:
+            wrong.append(str(differs))
+    if wrong:
+        raise ConfigWrong("; ".join(wrong))
     return [subjects.inbox_stream(account) for account in accounts]
 
 

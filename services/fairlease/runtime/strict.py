@@ -8,6 +8,8 @@ import json
 import re
 from typing import Any, Final
 
+from fairlease_schemas.credential import kind_of
+
 _MAX_DIGITS: Final = 18
 _MAX_DEPTH: Final = 20
 _HIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -47,6 +49,21 @@ def plain_text(value: Any, path: str = "$") -> None:  # noqa: ANN401 - any JSON 
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             plain_text(item, f"{path}[{index}]")
+
+
+def no_credential(value: Any, path: str = "$") -> None:  # noqa: ANN401 - any JSON value
+    """Raises Loose for text, of a key too, that looks like a secret: nothing is ever taken out of the log (1.13)."""
+    if isinstance(value, str):
+        kind = kind_of(value)
+        if kind:
+            raise Loose(f"{path}: this looks like {kind}, and the log would keep it (rule 1.13): leave it out")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            no_credential(key, path)
+            no_credential(item, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            no_credential(item, f"{path}[{index}]")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

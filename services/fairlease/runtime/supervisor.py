@@ -29,6 +29,7 @@ from fairlease.runtime.errors import STAYS_DOWN, BusAway, ConfigWrong
 from fairlease.runtime.parent import PARENT_VARIABLE
 from fairlease.runtime.permissions import Identity, Plan, identities
 from fairlease.runtime.settings import Settings, simulated_host
+from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health
 from fairlease_schemas.subjects import SERVICES
 
@@ -39,7 +40,12 @@ LONGEST_WAIT_S: Final = 5.0
 STEADY_AFTER_S: Final = 10.0
 STOP_LIMIT_S: Final = 5.0
 READY_LIMIT_S: Final = 30.0
-_HEALTH = msgspec.json.Decoder(Health)
+
+
+class _Hosts(msgspec.Struct, frozen=True):
+    """All that is counted of a page of hosts."""
+
+    rows: tuple[msgspec.Raw, ...] = ()
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,15 +247,15 @@ class Supervisor:
     async def _is_ready(self, client: Client, service: str) -> bool:
         try:
             reply = await client.request(self.settings.subjects.ask(service, "health"), b"{}", timeout=0.5)
-            return _HEALTH.decode(reply.data).is_ready
-        except (nats.errors.Error, msgspec.MsgspecError):
+            return understood(reply.data, Health).is_ready
+        except (nats.errors.Error, Unreadable):
             return False
 
     async def _registered(self, client: Client) -> int:
         try:
             reply = await client.request(self.settings.subjects.ask("explainer", "hosts"), b"{}", timeout=0.5)
-            return len(msgspec.json.decode(reply.data).get("rows", ()))
-        except (nats.errors.Error, msgspec.MsgspecError):
+            return len(understood(reply.data, _Hosts).rows)
+        except (nats.errors.Error, Unreadable):
             return 0
 
 

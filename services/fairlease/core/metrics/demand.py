@@ -1,7 +1,7 @@
 """Demand: who waits for GPUs of a pool, by class of equal requests, as far as the pool could ever serve it (M2).
 
-A class is counted in every pool that it accepts and whose hosts without a hold could take it were they empty
-(2.10). One that waits as `budget-cap` or `protected-cap` is above its caps and is counted apart: placement has
+A class is counted in every pool that it competes in (8.3) and whose hosts without a hold could take it were they
+empty (2.10). One that waits as `budget-cap` or `protected-cap` is above its caps and is counted apart: placement has
 said so itself, so caps are not computed a second time. Whether a class fits is asked again when the pool's hosts
 changed, and only once time has passed: hosts come and go in bursts. What asks for nothing but GPUs is answered by
 the number of hosts of each size, and where no such answer changed no class is looked at.
@@ -38,11 +38,12 @@ class Sum:
 class _Class:
     """Equal requests that wait. `fits` are the pools that could take one of them, `sums` where they are counted."""
 
-    __slots__ = ("budget", "count", "fits", "gpus", "is_capped", "is_idle", "is_plain", "request", "sums")
+    __slots__ = ("budget", "count", "fits", "gpus", "is_capped", "is_idle", "is_plain", "pools", "request", "sums")
 
     def __init__(self, job: Job) -> None:
         self.budget = job.budget
         self.request = job.request
+        self.pools = job.pools
         self.is_plain = is_plain(job.request)
         self.gpus = job.gpus
         self.is_idle = job.is_idle_work
@@ -103,7 +104,7 @@ class Demand:
         if found is None:
             found = self._classes[key] = _Class(job)
             self._choosy += not found.is_plain
-            self._fit(found, self._takers(job.request))
+            self._fit(found, self._takers(found))
             found.is_capped = key in self._capped
         self._count(key, found, 1)
 
@@ -154,17 +155,17 @@ class Demand:
         if not is_other:
             return
         for found in self._classes.values():
-            if stale.isdisjoint(found.request.pools):
+            if stale.isdisjoint(found.pools):
                 continue
-            fits = self._takers(found.request)
+            fits = self._takers(found)
             if fits != found.fits:
                 self._add(found, -found.count)
                 self._fit(found, fits)
                 self._add(found, found.count)
 
-    def _takers(self, request: Request) -> tuple[PoolId, ...]:
-        """The accepted pools whose hosts could take the request."""
-        return tuple([pool for pool in request.pools if self._can_take(pool, request)])
+    def _takers(self, found: _Class) -> tuple[PoolId, ...]:
+        """The pools that the class competes in and whose hosts could take one of it."""
+        return tuple([pool for pool in found.pools if self._can_take(pool, found.request)])
 
     def _fit(self, found: _Class, fits: tuple[PoolId, ...]) -> None:
         """The class counts in these pools from now on."""
