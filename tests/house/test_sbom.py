@@ -65,6 +65,7 @@ def test_the_bill_knows_who_needs_whom(bill: dict[str, Any]) -> None:
         "faststream",
         "msgspec",
         "nats-py",
+        "nkeys",
         "nvidia-ml-py",
         "pydantic",
     } | {"opentelemetry-sdk"}

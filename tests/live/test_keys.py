@@ -66,11 +66,21 @@ async def test_a_key_speaks_for_its_account_from_another_place_and_for_no_other(
     assert code == FORBIDDEN, said
     assert await up.journal.read()
     assert out
+    for words in (("metrics",), ("acct",), ("cost",)):
+        code, _, said = await up.run(*words, **elsewhere)
+        assert code == FORBIDDEN, said
+        assert "the whole log is read with the key of audit, and FAIRLEASE_CREDS is client-ci's" in said
+        assert "name it with --log" in said
+    code, _, said = await up.run("replay", "--live", **elsewhere)
+    assert (code, "is read with the key of audit" in said) == (2, True), said
 
 
 async def test_the_auditors_key_reads_the_log_and_every_decision_comes_out_the_same(up: Up) -> None:
     code, out, err = await up.run("replay", "--live")
     assert code == OK, err
+    for words in (("metrics",), ("acct",), ("cost",)):
+        code, figures, said = await up.run(*words)
+        assert (code, bool(figures)) == (OK, True), said
     assert "equal: every decision comes out the same today" in out
 
 

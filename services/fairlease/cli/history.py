@@ -18,13 +18,14 @@ from typing import IO, Final, NamedTuple
 
 import msgspec
 
-from fairlease.cli.exits import AWAY, FAILED, USAGE, CommandError
+from fairlease.cli.exits import AWAY, FAILED, FORBIDDEN, USAGE, CommandError
 from fairlease.cli.output import Output
 from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.scope import Scope
 from fairlease.core.world import World
 from fairlease.runtime.errors import LogDamaged, ShellError
 from fairlease.runtime.export import export
+from fairlease.runtime.keys import NoKey
 from fairlease_schemas.codec import Unreadable, read_record
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.units import parse_length_ms
@@ -34,6 +35,9 @@ OnRecord = Callable[[World, Record, int | None], None]
 
 _TELL_S: Final = 0.5
 _START: Final = "start the cell with `fairlease up`, or name a saved log with --log FILE"
+_COPY: Final = (
+    "ask where the cell was started for a copy (`fairlease replay --live --save FILE`) and name it with --log"
+)
 _SAVED: Final = "name a log that `fairlease replay --live --save FILE` wrote"
 
 
@@ -67,6 +71,8 @@ def opened(path: str | None) -> Iterator[Log]:
             yield _spanned(file, stored_ms)
     except LogDamaged as error:
         raise CommandError(FAILED, str(error), way_out="restore the log from its archive") from error
+    except NoKey as error:
+        raise CommandError(FORBIDDEN, str(error), way_out=_COPY) from error
     except ShellError as error:
         raise CommandError(AWAY, str(error), way_out=_START) from error
     except OSError as error:
