@@ -51,11 +51,12 @@ class Misshapen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="unreadable"):
-    """A message that is no command or report at all."""
+    """A message that is no command or report at all; `field` is what of its CloudEvent is wrong, else empty."""
 
     size: int
     sha256: str
     error: str
+    field: str = ""
 
 
 class TimerFired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="timer-fired"):
