@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from fairlease_schemas import budget, commands, cycle, host, job, policy, reasons, reports
+from fairlease_schemas import budget, commands, cycle, evaluation, host, job, policy, reasons, reports
 
 RECORD_VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 256 * 1024
@@ -86,6 +86,7 @@ Said = (
     | commands.CancelJob
     | commands.HoldJob
     | commands.ReleaseJob
+    | commands.RecordEvaluation
     | commands.ChangeBudget
     | commands.ChangeMember
     | commands.ChangePolicy
@@ -145,6 +146,7 @@ Event = (
     | cycle.CycleAbandoned
     | reasons.ReasonBegan
     | reasons.ReasonEnded
+    | evaluation.EvaluationRecorded
 )
 
 

@@ -22,6 +22,7 @@ from fairlease.core.faults import free_for, sound
 from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
 from fairlease.core.membership import Members
+from fairlease.core.outcome import Evaluations
 from fairlease.core.state import (
     IDLE,
     PLACED,
@@ -32,7 +33,6 @@ from fairlease.core.state import (
     PromiseBook,
     Reservation,
     State,
-    Used,
     promise_of,
     use_of,
 )
@@ -42,6 +42,7 @@ from fairlease_schemas import host as host_events
 from fairlease_schemas import job as job_events
 from fairlease_schemas import reasons
 from fairlease_schemas.envelope import Address, Event, Record
+from fairlease_schemas.evaluation import EvaluationRecorded
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
 from fairlease_schemas.policy import Policy, PolicyChanged
 from fairlease_schemas.subjects import SCOPES
@@ -61,6 +62,7 @@ _RareEvent = (
     | job_events.JobRefused
     | job_events.CommandRefused
     | job_events.MessageRefused
+    | EvaluationRecorded
 )
 _STATES = msgspec.msgpack.Decoder(State)
 
@@ -73,6 +75,7 @@ class World:
         self.fleet = Fleet(self._s.hosts, self._s.schedulable)
         self.line = Line()
         self.dependents = Dependents(self._s.jobs)
+        self.evaluations = Evaluations(self._s.jobs, self._s.outcomes)
         self._live: dict[AttemptId, JobId] = {}
         self._stillborn: dict[AttemptId, JobId] = {}
         self._overtaken: dict[AttemptId, JobId] = {}
@@ -339,6 +342,8 @@ class World:
                 self._member_changed(event)
             case PolicyChanged():
                 self._policy_changed(event, address)
+            case EvaluationRecorded():
+                self.evaluations.recorded(event, now_ms)
             case job_events.JobRefused() | job_events.CommandRefused() | job_events.MessageRefused():
                 pass  # a refusal changes no state; the cursor moves with the record
             case _:
@@ -357,6 +362,7 @@ class World:
     def _job_admitted(self, event: job_events.JobAdmitted, address: Address, now_ms: int) -> None:
         job = self._s.jobs[event.job] = lives.begin(event, address, now_ms)
         self.dependents.admitted(job)
+        self.evaluations.admitted(job)
         if job.phase is lives.Phase.WAITING:
             self.line.add(job)
             self._news()
@@ -576,21 +582,15 @@ class World:
 
     def _promise_ended(self, event: cycle_events.PromiseEnded) -> None:
         if self._s.promises.pop(event.job, None) is not None:
-            book, why = self._s.promise_book, event.why
-            book.earlier += why is cycle_events.PromiseEnd.EARLIER
-            book.broken += why is cycle_events.PromiseEnd.BROKEN
-            book.voided += why not in (cycle_events.PromiseEnd.EARLIER, cycle_events.PromiseEnd.BROKEN)
+            self._s.promise_book.count_end(event.why)
             self._news()
 
     def _use_promise(self, job: JobId, now_ms: int) -> None:
         """A grant uses the job's promise up: kept when it came by the time promised, void after an outage (6.4)."""
         promise = self._s.promises.pop(job, None)
         if promise is not None:
-            book, policy = self._s.promise_book, self._s.policy
-            used = use_of(promise, now_ms, self._s.closed_ms, policy.stop_margin_ms if policy else 0)
-            book.kept += used is Used.KEPT
-            book.voided += used is Used.VOIDED
-            book.broken += used is Used.BROKEN
+            margin_ms = self._s.policy.stop_margin_ms if self._s.policy else 0
+            self._s.promise_book.count_use(use_of(promise, now_ms, self._s.closed_ms, margin_ms))
 
 
 def _index_order(job: lives.Job) -> Address:
