@@ -9,6 +9,8 @@ import pytest
 from fairlease.cli import history
 from fairlease.cli.figures import hours, length, percent
 from fairlease.cli.main import main
+from fairlease_schemas.commands import RecordEvaluation
+from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import End
 from tests.core.bench import left, saved
@@ -308,5 +310,29 @@ def test_without_prices_the_table_says_how_to_give_them(log: str, capsys: pytest
     assert main(["cost", "--log", log, "--by", "evaluation"]) == 0
     out = capsys.readouterr().out
     assert "--price POOL=USD" in out
-    assert "whether an evaluation was passed is not in the log" in out
+    assert "no evaluation was passed" in out
     assert "COST" not in out
+
+
+def test_what_a_passed_evaluation_cost_is_told_with_those_that_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # rule: 1.12
+    cell = story()
+    fails = cell.submit("gsm", "a", gpus_per_host=8, evaluation="gsm")
+    cell.start(fails).at(130 * MINUTE).gone(fails, End.FAILED, 3)
+    cell.say(RecordEvaluation(request_id="e1", evaluation="mmlu", outcome=Outcome.PASSED, budget="b"))
+    cell.say(RecordEvaluation(request_id="e2", evaluation="gsm", outcome=Outcome.FAILED))
+    path = tmp_path / "judged.jsonl"
+    path.write_bytes(b"".join(data + b"\n" for data in cell.records))
+    view = printed(capsys, "cost", "--log", str(path), "--by", "evaluation", "--price", "h100=3")
+    assert {row["key"]: row["outcome"] for row in view["rows"]} == {"mmlu": "passed", "gsm": "failed"}
+    total = view["total"]
+    assert total["passed"] == 1
+    assert (total["gpu_h_per_pass"], total["money_per_pass"]) == (total["held_gpu_h"], total["money"])
+    assert main(["cost", "--log", str(path), "--by", "evaluation", "--price", "h100=3"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[-1] for line in out.splitlines()[:3]] == ["OUTCOME", "passed", "failed"]
+    assert out.splitlines()[3].startswith("total")
+    assert out.splitlines()[3].endswith("1 passed")
+    assert "a passed evaluation cost 16.0 GPU-h and 48.00, failures and all" in out
