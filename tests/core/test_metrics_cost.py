@@ -39,9 +39,9 @@ def spent(
         succeeded=jobs[1],
         held_gpu_ms=held * HOUR,
         lost_gpu_ms=lost * HOUR,
-        money_ppm=None if money is None else money * 10_000,
+        money_micros=None if money is None else money * 10_000,
         gpu_ms_per_success=None if per is None else per[0] * HOUR,
-        money_ppm_per_success=None if per is None or per[1] is None else per[1] * 10_000,
+        money_per_success_micros=None if per is None or per[1] is None else per[1] * 10_000,
     )
 
 
@@ -83,14 +83,14 @@ def test_costs_are_told_by(by: By, expected: list[Spent]) -> None:
     rows, total = costs(JOBS, TREE, ALWAYS, by, EVERYBODY, PRICES)
     assert list(rows) == expected
     assert total.held_gpu_ms == sum(row.held_gpu_ms for row in rows)
-    assert total.money_ppm == sum(row.money_ppm or 0 for row in rows)
+    assert total.money_micros == sum(row.money_micros or 0 for row in rows)
 
 
 def test_without_a_price_for_every_pool_that_was_used_there_is_no_money() -> None:
     rows, total = costs(JOBS, TREE, ALWAYS, By.BUDGET, EVERYBODY, {"h100": 2_500_000})
-    assert [(row.key, row.money_ppm) for row in rows] == [("a", 20_000_000), ("b", None)]
-    assert total.money_ppm is None
-    assert costs(JOBS, TREE, ALWAYS, By.JOB, EVERYBODY, {})[1].money_ppm is None
+    assert [(row.key, row.money_micros) for row in rows] == [("a", 20_000_000), ("b", None)]
+    assert total.money_micros is None
+    assert costs(JOBS, TREE, ALWAYS, By.JOB, EVERYBODY, {})[1].money_micros is None
 
 
 @pytest.mark.parametrize(

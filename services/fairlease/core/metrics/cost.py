@@ -45,17 +45,17 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int
     held_gpu_ms: int
     lost_gpu_ms: int
-    money_ppm: int | None
+    money_micros: int | None
     gpu_ms_per_success: int | None
-    money_ppm_per_success: int | None
+    money_per_success_micros: int | None
 
 
 class _Row:
-    __slots__ = ("held", "jobs", "lost", "succeeded")
+    __slots__ = ("held", "jobs", "lost_gpu_ms", "succeeded")
 
     def __init__(self) -> None:
         self.held: dict[PoolId, int] = {}
-        self.lost = 0
+        self.lost_gpu_ms = 0
         self.jobs = 0
         self.succeeded = 0
 
@@ -83,7 +83,7 @@ def costs(
             _add(row, mine, sum(lost[pool] for pool in mine), is_success=is_success)
         _add(total, held, sum(lost.values()), is_success=is_success)
     spent = [_spent(key, row, prices) for key, row in rows.items()]
-    spent.sort(key=lambda one: (-(one.money_ppm or 0), -one.held_gpu_ms, one.key))
+    spent.sort(key=lambda one: (-(one.money_micros or 0), -one.held_gpu_ms, one.key))
     return tuple(spent), _spent("", total, prices)
 
 
@@ -126,7 +126,7 @@ def lost_gpu_ms(job: Job, place: int, period: Period) -> int:
 def _add(row: _Row, held: Mapping[PoolId, int], lost: int, *, is_success: bool) -> None:
     for pool, gpu_ms in held.items():
         row.held[pool] = row.held.get(pool, 0) + gpu_ms
-    row.lost += lost
+    row.lost_gpu_ms += lost
     row.jobs += 1
     row.succeeded += is_success
 
@@ -140,8 +140,8 @@ def _spent(key: str, row: _Row, prices: Prices) -> Spent:
         jobs=row.jobs,
         succeeded=row.succeeded,
         held_gpu_ms=held,
-        lost_gpu_ms=row.lost,
-        money_ppm=money,
+        lost_gpu_ms=row.lost_gpu_ms,
+        money_micros=money,
         gpu_ms_per_success=held // row.succeeded if row.succeeded else None,
-        money_ppm_per_success=money // row.succeeded if row.succeeded and money is not None else None,
+        money_per_success_micros=money // row.succeeded if row.succeeded and money is not None else None,
     )
