@@ -8,13 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.cli.exits import USAGE, CommandError
-from fairlease.cli.figures import hours
 from fairlease.cli.history import check_scope, folded, opened, period_of, scope_of
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.parser import price
 from fairlease.cli.table import Column, Style, table
+from fairlease.cli.wording import gpu_hours as shown_hours
 from fairlease.core.metrics.cost import By, Spent, costs
-from fairlease.core.metrics.report import gpu_hours
+from fairlease.figures.report import gpu_hours
 from fairlease_schemas.ids import PoolId
 
 MICROS: Final = 1_000_000
@@ -101,9 +101,9 @@ def _table(by: By, rows: tuple[Spent, ...], total: Spent, style: Style, *, is_qu
             key,
             str(row.jobs),
             str(row.succeeded),
-            hours(gpu_hours(row.held_gpu_ms)),
-            hours(gpu_hours(row.lost_gpu_ms)),
-            "-" if row.gpu_ms_per_success is None else hours(gpu_hours(row.gpu_ms_per_success)),
+            shown_hours(row.held_gpu_ms),
+            shown_hours(row.lost_gpu_ms),
+            "-" if row.gpu_ms_per_success is None else shown_hours(row.gpu_ms_per_success),
             *((_amount(row.money_micros), _amount(row.money_per_success_micros)) if has_money else ()),
         )
         for key, row in shown

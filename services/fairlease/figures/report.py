@@ -1,8 +1,7 @@
 """The figures under their public names: what the live log, the simulator and a replay report alike.
 
 Names and units are fixed (docs/outputs.md): seconds where a key ends in `_s`, GPU-hours in `_gpu_h`, ratios from
-0 to 1, null where there is nothing to divide. This is the one place of core that divides: nothing here decides,
-and nothing of it is recorded.
+0 to 1, null where there is nothing to divide.
 """
 
 from typing import Any
