@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlease.cli import history
-from fairlease.cli.figures import hours, length, percent
+from fairlease.cli.figures import hours, percent, rough
 from fairlease.cli.main import main
 from fairlease_schemas.commands import RecordEvaluation
 from fairlease_schemas.evaluation import Outcome
@@ -145,10 +145,12 @@ def test_the_figures_as_a_person_reads_them(log: str, capsys: pytest.CaptureFixt
         pytest.param(percent(None), "-", id="nothing to divide"),
         pytest.param(hours(0.01), "<0.1", id="a little is not nothing"),
         pytest.param(hours(0.0), "0.0", id="nothing is"),
+        pytest.param(hours(0.15), "0.2", id="halves up, as on every screen"),
+        pytest.param(hours(0.25), "0.3", id="halves up, whatever a float makes of them"),
         pytest.param(hours(12_345.67), "12,345.7", id="many hours"),
-        pytest.param(length(59.94), "59.9s", id="seconds"),
-        pytest.param(length(90), "1.5m", id="minutes"),
-        pytest.param(length(86_400 * 2.5), "2.5d", id="days"),
+        pytest.param(rough(59.94), "59.9s", id="seconds"),
+        pytest.param(rough(90), "1.5m", id="minutes"),
+        pytest.param(rough(86_400 * 2.5), "2.5d", id="days"),
     ],
 )
 def test_numbers_are_written_as(shown: str, expected: str) -> None:
@@ -241,7 +243,7 @@ def test_every_attempt_has_a_row_with_what_it_held_was_charged_and_lost(
         ("ann", 2, "succeeded", 0, 3.933333, 0.0, 0.133333),
         ("bob", 1, "failed", 3, 1.333333, 1.333333, 1.333333),
     ]
-    assert view["total"] == {"attempts": 4, "held_gpu_h": 15.999999, "charged_gpu_h": 9.333333, "lost_gpu_h": 2.866666}
+    assert view["total"] == {"attempts": 4, "held_gpu_h": 16.0, "charged_gpu_h": 9.333333, "lost_gpu_h": 2.866667}
     first = view["rows"][0]
     assert (first["granted_ms"], first["started_ms"]) == (T0, T0 + 10 * SECOND)
     assert (first["state"], first["hosts"], first["evaluation"]) == ("succeeded", ["host-001"], "mmlu")

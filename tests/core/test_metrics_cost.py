@@ -41,9 +41,9 @@ def spent(
         succeeded=jobs[1],
         held_gpu_ms=held * HOUR,
         lost_gpu_ms=lost * HOUR,
-        money_ppm=None if money is None else money * 10_000,
+        money_micros=None if money is None else money * 10_000,
         gpu_ms_per_success=None if per is None else per[0] * HOUR,
-        money_ppm_per_success=None if per is None or per[1] is None else per[1] * 10_000,
+        money_per_success_micros=None if per is None or per[1] is None else per[1] * 10_000,
     )
 
 
@@ -85,14 +85,14 @@ def test_costs_are_told_by(by: By, expected: list[Spent]) -> None:
     rows, total = costs(JOBS, TREE, ALWAYS, by, EVERYBODY, PRICES)
     assert list(rows) == expected
     assert total.held_gpu_ms == sum(row.held_gpu_ms for row in rows)
-    assert total.money_ppm == sum(row.money_ppm or 0 for row in rows)
+    assert total.money_micros == sum(row.money_micros or 0 for row in rows)
 
 
 def test_without_a_price_for_every_pool_that_was_used_there_is_no_money() -> None:
     rows, total = costs(JOBS, TREE, ALWAYS, By.BUDGET, EVERYBODY, {"h100": 2_500_000})
-    assert [(row.key, row.money_ppm) for row in rows] == [("a", 20_000_000), ("b", None)]
-    assert total.money_ppm is None
-    assert costs(JOBS, TREE, ALWAYS, By.JOB, EVERYBODY, {})[1].money_ppm is None
+    assert [(row.key, row.money_micros) for row in rows] == [("a", 20_000_000), ("b", None)]
+    assert total.money_micros is None
+    assert costs(JOBS, TREE, ALWAYS, By.JOB, EVERYBODY, {})[1].money_micros is None
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_passed_evaluation_costs_all_that_was_spent_on_evaluations(
     assert {row.key: row.outcome for row in rows} == told
     assert (total.passed, total.outcome) == (passed, None)
     assert total.gpu_ms_per_pass == (None if per_pass_h is None else per_pass_h * HOUR)
-    assert total.money_ppm_per_pass == (None if money_per_pass is None else money_per_pass * 1_000_000)
+    assert total.money_per_pass_micros == (None if money_per_pass is None else money_per_pass * 1_000_000)
 
 
 def test_in_the_scope_of_a_budget_its_own_word_counts() -> None:

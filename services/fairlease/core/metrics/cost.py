@@ -48,21 +48,21 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int
     held_gpu_ms: int
     lost_gpu_ms: int
-    money_ppm: int | None
+    money_micros: int | None
     gpu_ms_per_success: int | None
-    money_ppm_per_success: int | None
+    money_per_success_micros: int | None
     outcome: Outcome | None = None
     passed: int = 0
     gpu_ms_per_pass: int | None = None
-    money_ppm_per_pass: int | None = None
+    money_per_pass_micros: int | None = None
 
 
 class _Row:
-    __slots__ = ("budgets", "held", "jobs", "lost", "succeeded")
+    __slots__ = ("budgets", "held", "jobs", "lost_gpu_ms", "succeeded")
 
     def __init__(self) -> None:
         self.held: dict[PoolId, int] = {}
-        self.lost = 0
+        self.lost_gpu_ms = 0
         self.jobs = 0
         self.succeeded = 0
         self.budgets: set[BudgetId] = set()
@@ -104,7 +104,7 @@ def costs(
         outcomes = {key: outcome_in(evaluations, key, row.budgets) for key, row in rows.items()}
         spent = [_judged(one, outcomes[one.key], int(outcomes[one.key] is Outcome.PASSED)) for one in spent]
         whole = _judged(whole, None, sum(one.passed for one in spent))
-    spent.sort(key=lambda one: (-(one.money_ppm or 0), -one.held_gpu_ms, one.key))
+    spent.sort(key=lambda one: (-(one.money_micros or 0), -one.held_gpu_ms, one.key))
     return tuple(spent), whole
 
 
@@ -122,7 +122,7 @@ def _judged(row: Spent, outcome: Outcome | None, passed: int) -> Spent:
         outcome=outcome,
         passed=passed,
         gpu_ms_per_pass=row.held_gpu_ms // passed if passed else None,
-        money_ppm_per_pass=row.money_ppm // passed if passed and row.money_ppm is not None else None,
+        money_per_pass_micros=row.money_micros // passed if passed and row.money_micros is not None else None,
     )
 
 
@@ -165,7 +165,7 @@ def lost_gpu_ms(job: Job, place: int, period: Period) -> int:
 def _add(row: _Row, held: Mapping[PoolId, int], lost: int, *, is_success: bool) -> None:
     for pool, gpu_ms in held.items():
         row.held[pool] = row.held.get(pool, 0) + gpu_ms
-    row.lost += lost
+    row.lost_gpu_ms += lost
     row.jobs += 1
     row.succeeded += is_success
 
@@ -179,8 +179,8 @@ def _spent(key: str, row: _Row, prices: Prices) -> Spent:
         jobs=row.jobs,
         succeeded=row.succeeded,
         held_gpu_ms=held,
-        lost_gpu_ms=row.lost,
-        money_ppm=money,
+        lost_gpu_ms=row.lost_gpu_ms,
+        money_micros=money,
         gpu_ms_per_success=held // row.succeeded if row.succeeded else None,
-        money_ppm_per_success=money // row.succeeded if row.succeeded and money is not None else None,
+        money_per_success_micros=money // row.succeeded if row.succeeded and money is not None else None,
     )
