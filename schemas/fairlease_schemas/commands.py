@@ -5,6 +5,7 @@ Unknown fields are refused: a typo is told to its sender. Who asks is never read
 
 import msgspec
 
+from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.host import Check
 from fairlease_schemas.ids import AccountId, BudgetId, HostId, JobId
 from fairlease_schemas.policy import Policy
@@ -36,6 +37,23 @@ class ReleaseJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Let a held job compete again."""
 
     job: JobId
+
+
+class RecordEvaluation(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="record-evaluation"
+):
+    """Record what became of an evaluation; the same request id again is the same record (1.12).
+
+    The sender is a member of the budget of its jobs; `budget` is needed where jobs of several name the evaluation.
+    `score_permille` is in thousandths of whatever was measured.
+    """
+
+    request_id: str
+    evaluation: str
+    outcome: Outcome
+    budget: BudgetId = ""
+    job: JobId = ""
+    score_permille: int | None = None
 
 
 class ChangeBudget(
@@ -111,6 +129,7 @@ VERBS = {
     "cancel-job": CancelJob,
     "hold-job": HoldJob,
     "release-job": ReleaseJob,
+    "record-evaluation": RecordEvaluation,
     "change-budget": ChangeBudget,
     "change-member": ChangeMember,
     "change-policy": ChangePolicy,
@@ -122,7 +141,7 @@ VERBS = {
 """Verb of the subject to type of the body."""
 
 OWNERS = {
-    "admission": ("submit-job", "cancel-job", "hold-job", "release-job"),
+    "admission": ("submit-job", "cancel-job", "hold-job", "release-job", "record-evaluation"),
     "ledger": ("change-budget", "change-member", "change-policy"),
     "health": ("cordon-host", "return-host", "request-drain", "undrain-host"),
 }

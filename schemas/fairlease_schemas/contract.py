@@ -5,7 +5,6 @@ from here. pydantic lives only at this edge, because here people need good messa
 `job.Request`, which `scheduling_fields` makes of a contract. Unknown keys are refused.
 """
 
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -17,7 +16,6 @@ from pydantic_core import PydanticCustomError
 from fairlease_schemas import job, terms, told
 from fairlease_schemas.codec import digest
 from fairlease_schemas.credential import SECRET_NAMES, kind_of
-from fairlease_schemas.ids import REQUEST_ID_PATTERN
 from fairlease_schemas.job import Problem, Request
 from fairlease_schemas.terms import CONTROL, Count, Flag, LengthMs, MemoryMib, Name, Plain, Strict
 from fairlease_schemas.units import HOUR_MS, SECOND_MS, format_length
@@ -275,11 +273,6 @@ def _state_digest(state: terms.State | None) -> str:
     """One digest of all that a resumed run must match; empty when that is nothing."""
     said = terms.without_defaults(state) if state is not None else {}
     return digest(said) if said else ""
-
-
-def is_request_id(text: str) -> bool:
-    """Whether `text` may be a request id."""
-    return re.fullmatch(REQUEST_ID_PATTERN, text) is not None
 
 
 def _problem(error: dict[str, Any]) -> Problem:

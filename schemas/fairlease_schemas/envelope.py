@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from fairlease_schemas import budget, commands, cycle, host, job, policy, reasons, reports
+from fairlease_schemas import budget, commands, cycle, evaluation, host, job, policy, reasons, reports
 
 RECORD_VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 256 * 1024
@@ -51,11 +51,12 @@ class Misshapen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="unreadable"):
-    """A message that is no command or report at all."""
+    """A message that is no command or report at all; `field` is what of its CloudEvent is wrong, else empty."""
 
     size: int
     sha256: str
     error: str
+    field: str = ""
 
 
 class TimerFired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="timer-fired"):
@@ -85,6 +86,7 @@ Said = (
     | commands.CancelJob
     | commands.HoldJob
     | commands.ReleaseJob
+    | commands.RecordEvaluation
     | commands.ChangeBudget
     | commands.ChangeMember
     | commands.ChangePolicy
@@ -144,6 +146,7 @@ Event = (
     | cycle.CycleAbandoned
     | reasons.ReasonBegan
     | reasons.ReasonEnded
+    | evaluation.EvaluationRecorded
 )
 
 

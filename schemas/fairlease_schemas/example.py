@@ -73,7 +73,7 @@ SAMPLES: Final[dict[str, Any]] = {
     "account": "ann", "author": "lead", "owner": "carol", "budget": "vision", "request_id": "pretrain-7b-1",
     "host": "host-1", "hosts": ["host-1", "host-2"], "pool": "h100", "incarnation": "boot-8c1f", "kind": "cordon",
     "subject": "vision/h100/2x8/7200000ms", "code": "capacity", "licence": "under-share", "end": "failed",
-    "role": "member", "start_in_ms": 7320000, "latest_in_ms": 7170000,
+    "role": "member", "evaluation": "mmlu-2026", "outcome": "passed", "start_in_ms": 7320000, "latest_in_ms": 7170000,
     "why": "expired", "missing": "cycle-closed", "name": "short-lookback", "verb": "cancel-job", "seq": 4, "size": 9,
     "error": "JSON is malformed: invalid character (byte 0)", "weight": 3, "cycle": 7, "number": 1,
     "for_ms": 120000, "grace_ms": 120000, "window_ms": 7200000, "held_gpu_ms": 57600000, "charged_gpu_ms": 57600000,
@@ -101,6 +101,7 @@ SHOWN: Final[dict[str, dict[str, Any]]] = json.loads("""{
             "min_runtime_ms": 7200000, "count": 3}]}]},
     "cycle-placed": {"claims": [{"job": "job-edi5652ruja532szcibj", "pool": "h100", "licence": "under-share",
         "key": "vision/h100/2x8/7200000ms"}]},
+    "evaluation-recorded": {"score_permille": 873},
     "job-held": {"reason": "wait for the new data"}, "promise-ended": {"why": "host-held", "cause": "1-77-0"},
     "eviction-ordered": {"attempt": "job-wq3vmbwq2vplyxhtr4aa-a2", "grace_ms": 30000}
 }""")
@@ -126,6 +127,8 @@ job-succeeded | admission | the job is over: `succeeded`
 job-failed | admission | the job is over: `failed`
 job-cancelled | admission | the job is over: `cancelled`
 job-timed-out | admission | the job is over: `timed-out`
+# Evaluations
+evaluation-recorded | admission | this is the evaluation's outcome in this budget, until the next one
 # Budgets and policy
 budget-changed | ledger | a new piece of the tree begins at this log time; older ones stay for the lookback
 budget-member-changed | ledger | the account has this role in the budget and all below it, and no other

@@ -29,6 +29,7 @@ REQUEST_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@/+=-]{0,127}$"
 """Request ids come from outside (pipelines, hashes, URLs): 1 to 128 printable ASCII, no spaces."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
+_REQUEST_ID: Final = re.compile(REQUEST_ID_PATTERN)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _JOB_BODY_CHARS: Final = 20
 
@@ -36,6 +37,11 @@ _JOB_BODY_CHARS: Final = 20
 def is_name(text: str) -> bool:
     """Whether `text` may name a budget, host, pool or account."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_request_id(text: str) -> bool:
+    """Whether `text` may be a request id."""
+    return _REQUEST_ID.fullmatch(text) is not None
 
 
 def is_digest(text: str) -> bool:

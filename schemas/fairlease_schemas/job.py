@@ -136,13 +136,17 @@ class CommandRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class MessageRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message-refused"):
-    """A message nobody can read. Its bytes are not kept, only their size and SHA-256."""
+    """A message nobody can read. Its bytes are not kept, only their size and SHA-256.
+
+    `field` is the header or key of a CloudEvent that is wrong, and empty where it is the message itself.
+    """
 
     stream: str
     seq: int
     size: int
     sha256: str
     error: str
+    field: str = ""
 
 
 class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from fairlease.cli import history
-from fairlease.cli.figures import hours, length, percent
+from fairlease.cli.figures import hours, percent, rough
 from fairlease.cli.main import main
+from fairlease_schemas.commands import RecordEvaluation
+from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import End
 from tests.core.bench import left, saved
@@ -143,10 +145,12 @@ def test_the_figures_as_a_person_reads_them(log: str, capsys: pytest.CaptureFixt
         pytest.param(percent(None), "-", id="nothing to divide"),
         pytest.param(hours(0.01), "<0.1", id="a little is not nothing"),
         pytest.param(hours(0.0), "0.0", id="nothing is"),
+        pytest.param(hours(0.15), "0.2", id="halves up, as on every screen"),
+        pytest.param(hours(0.25), "0.3", id="halves up, whatever a float makes of them"),
         pytest.param(hours(12_345.67), "12,345.7", id="many hours"),
-        pytest.param(length(59.94), "59.9s", id="seconds"),
-        pytest.param(length(90), "1.5m", id="minutes"),
-        pytest.param(length(86_400 * 2.5), "2.5d", id="days"),
+        pytest.param(rough(59.94), "59.9s", id="seconds"),
+        pytest.param(rough(90), "1.5m", id="minutes"),
+        pytest.param(rough(86_400 * 2.5), "2.5d", id="days"),
     ],
 )
 def test_numbers_are_written_as(shown: str, expected: str) -> None:
@@ -239,7 +243,7 @@ def test_every_attempt_has_a_row_with_what_it_held_was_charged_and_lost(
         ("ann", 2, "succeeded", 0, 3.933333, 0.0, 0.133333),
         ("bob", 1, "failed", 3, 1.333333, 1.333333, 1.333333),
     ]
-    assert view["total"] == {"attempts": 4, "held_gpu_h": 15.999999, "charged_gpu_h": 9.333333, "lost_gpu_h": 2.866666}
+    assert view["total"] == {"attempts": 4, "held_gpu_h": 16.0, "charged_gpu_h": 9.333333, "lost_gpu_h": 2.866667}
     first = view["rows"][0]
     assert (first["granted_ms"], first["started_ms"]) == (T0, T0 + 10 * SECOND)
     assert (first["state"], first["hosts"], first["evaluation"]) == ("succeeded", ["host-001"], "mmlu")
@@ -308,5 +312,29 @@ def test_without_prices_the_table_says_how_to_give_them(log: str, capsys: pytest
     assert main(["cost", "--log", log, "--by", "evaluation"]) == 0
     out = capsys.readouterr().out
     assert "--price POOL=USD" in out
-    assert "whether an evaluation was passed is not in the log" in out
+    assert "no evaluation was passed" in out
     assert "COST" not in out
+
+
+def test_what_a_passed_evaluation_cost_is_told_with_those_that_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # rule: 1.12
+    cell = story()
+    fails = cell.submit("gsm", "a", gpus_per_host=8, evaluation="gsm")
+    cell.start(fails).at(130 * MINUTE).gone(fails, End.FAILED, 3)
+    cell.say(RecordEvaluation(request_id="e1", evaluation="mmlu", outcome=Outcome.PASSED, budget="b"))
+    cell.say(RecordEvaluation(request_id="e2", evaluation="gsm", outcome=Outcome.FAILED))
+    path = tmp_path / "judged.jsonl"
+    path.write_bytes(b"".join(data + b"\n" for data in cell.records))
+    view = printed(capsys, "cost", "--log", str(path), "--by", "evaluation", "--price", "h100=3")
+    assert {row["key"]: row["outcome"] for row in view["rows"]} == {"mmlu": "passed", "gsm": "failed"}
+    total = view["total"]
+    assert total["passed"] == 1
+    assert (total["gpu_h_per_pass"], total["money_per_pass"]) == (total["held_gpu_h"], total["money"])
+    assert main(["cost", "--log", str(path), "--by", "evaluation", "--price", "h100=3"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[-1] for line in out.splitlines()[:3]] == ["OUTCOME", "passed", "failed"]
+    assert out.splitlines()[3].startswith("total")
+    assert out.splitlines()[3].endswith("1 passed")
+    assert "a passed evaluation cost 16.0 GPU-h and 48.00, failures and all" in out

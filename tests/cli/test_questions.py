@@ -111,6 +111,11 @@ def test_a_cell_without_an_explainer_is_69(cell: Cell) -> None:
     [
         ("job cancel job-x", "local/cancel-job", {"job": "job-x"}),
         ("job hold job-x --reason data", "local/hold-job", {"job": "job-x", "reason": "data"}),
+        (
+            "evaluation record mmlu --outcome passed --score 0.87 --request-id e1",
+            "local/record-evaluation",
+            {"request_id": "e1", "evaluation": "mmlu", "outcome": "passed", "score_permille": 870},
+        ),
         ("job hold job-x", "local/hold-job", {"job": "job-x"}),
         ("job release job-x", "local/release-job", {"job": "job-x"}),
         ("budget member a bob", "local/change-member", {"budget": "a", "account": "bob", "role": "member"}),

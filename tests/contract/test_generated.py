@@ -17,11 +17,13 @@ from fairlease_schemas.commands import (
     ChangePolicy,
     CordonHost,
     HoldJob,
+    RecordEvaluation,
     ReleaseJob,
     ReturnHost,
 )
 from fairlease_schemas.contract import read_contract
 from fairlease_schemas.envelope import Answer, Event, Misshapen, TimerFired, Unreadable
+from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.job import After, End
 from fairlease_schemas.policy import Policy
@@ -167,6 +169,8 @@ def waiting() -> Cell:
     cell.step("admission", (cell.answer(saved, "host-001", "FL_LAB_REPORTS"),))
     cell.say(HoldJob(job=claim))
     cell.say(ReleaseJob(job=claim))
+    cell.submit("judged", evaluation="mmlu")
+    cell.say(RecordEvaluation(request_id="e1", evaluation="mmlu", outcome=Outcome.PASSED))
     cell.submit("next", after=(After(job=first, when="any"),))
     cell.gone(first)
     return cell

@@ -4,9 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from fairlease_schemas.contract import is_request_id
 from fairlease_schemas.envelope import Address, parse_address
-from fairlease_schemas.ids import attempt_id, is_name, job_id, job_of
+from fairlease_schemas.ids import attempt_id, is_name, is_request_id, job_id, job_of
 
 
 @pytest.mark.parametrize("text", ["a", "9", "org-a", "a" * 63, "0-0", "h100"])

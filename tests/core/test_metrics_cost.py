@@ -7,6 +7,8 @@ from fairlease.core.job import Job, Phase
 from fairlease.core.metrics.cost import By, Spent, costs
 from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.scope import EVERYBODY, Scope
+from fairlease.core.outcome import Evaluations
+from fairlease_schemas.evaluation import EvaluationRecorded, Outcome
 from fairlease_schemas.job import End
 from tests.core.told import past, run
 from tests.dsl.cell import HOUR, T0
@@ -39,9 +41,9 @@ def spent(
         succeeded=jobs[1],
         held_gpu_ms=held * HOUR,
         lost_gpu_ms=lost * HOUR,
-        money_ppm=None if money is None else money * 10_000,
+        money_micros=None if money is None else money * 10_000,
         gpu_ms_per_success=None if per is None else per[0] * HOUR,
-        money_ppm_per_success=None if per is None or per[1] is None else per[1] * 10_000,
+        money_per_success_micros=None if per is None or per[1] is None else per[1] * 10_000,
     )
 
 
@@ -83,14 +85,14 @@ def test_costs_are_told_by(by: By, expected: list[Spent]) -> None:
     rows, total = costs(JOBS, TREE, ALWAYS, by, EVERYBODY, PRICES)
     assert list(rows) == expected
     assert total.held_gpu_ms == sum(row.held_gpu_ms for row in rows)
-    assert total.money_ppm == sum(row.money_ppm or 0 for row in rows)
+    assert total.money_micros == sum(row.money_micros or 0 for row in rows)
 
 
 def test_without_a_price_for_every_pool_that_was_used_there_is_no_money() -> None:
     rows, total = costs(JOBS, TREE, ALWAYS, By.BUDGET, EVERYBODY, {"h100": 2_500_000})
-    assert [(row.key, row.money_ppm) for row in rows] == [("a", 20_000_000), ("b", None)]
-    assert total.money_ppm is None
-    assert costs(JOBS, TREE, ALWAYS, By.JOB, EVERYBODY, {})[1].money_ppm is None
+    assert [(row.key, row.money_micros) for row in rows] == [("a", 20_000_000), ("b", None)]
+    assert total.money_micros is None
+    assert costs(JOBS, TREE, ALWAYS, By.JOB, EVERYBODY, {})[1].money_micros is None
 
 
 @pytest.mark.parametrize(
@@ -112,3 +114,76 @@ def test_only_the_part_in_the_period_is_counted() -> None:
     job: Job = RETRIED
     (row,), _ = costs([job], TREE, Period(T0 + HOUR // 2, T0 + 2 * HOUR), By.JOB, EVERYBODY, PRICES)
     assert (row.held_gpu_ms, row.lost_gpu_ms) == (3 * HOUR, HOUR)
+
+
+def judged(*outcomes: tuple[str, str, Outcome]) -> Evaluations:
+    """Evaluations as (name, budget, outcome), recorded a millisecond apart."""
+    evaluations = Evaluations({job.id: job for job in JOBS}, {})
+    for number, (name, budget, outcome) in enumerate(outcomes):
+        event = EvaluationRecorded(
+            evaluation=name, budget=budget, outcome=outcome, account="ann", request_id=f"e{number}"
+        )
+        evaluations.recorded(event, T0 + number)
+    return evaluations
+
+
+MMLU_B = past(run(1, 0, HOUR, End.SUCCEEDED), name="job-m", phase=Phase.SUCCEEDED, budget="b", evaluation="mmlu")
+GSM = past(run(1, 0, 3 * HOUR, End.SUCCEEDED), name="job-g", phase=Phase.SUCCEEDED, evaluation="gsm")
+PASSED, MISSED = Outcome.PASSED, Outcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "told", "passed", "per_pass_h", "money_per_pass"),
+    [
+        pytest.param([], {"mmlu": None, "gsm": None}, 0, None, None, id="nothing recorded: no pass has a cost"),
+        pytest.param(
+            [("mmlu", "a", PASSED)],
+            {"mmlu": PASSED, "gsm": None},
+            1,
+            16,
+            40,
+            id="a pass costs what was never recorded too",
+        ),
+        pytest.param(
+            [("mmlu", "a", PASSED), ("gsm", "a", MISSED)],
+            {"mmlu": PASSED, "gsm": MISSED},
+            1,
+            16,
+            40,
+            id="and what failed",
+        ),
+        pytest.param(
+            [("mmlu", "a", PASSED), ("gsm", "a", PASSED)], {"mmlu": PASSED, "gsm": PASSED}, 2, 8, 20, id="two share it"
+        ),
+        pytest.param(
+            [("mmlu", "a", PASSED), ("mmlu", "b", MISSED)],
+            {"mmlu": MISSED, "gsm": None},
+            0,
+            None,
+            None,
+            id="of two budgets the newer word stands",
+        ),
+    ],
+)
+def test_a_passed_evaluation_costs_all_that_was_spent_on_evaluations(
+    outcomes: list[tuple[str, str, Outcome]],
+    told: dict[str, Outcome | None],
+    passed: int,
+    per_pass_h: int | None,
+    money_per_pass: int | None,
+) -> None:
+    # rule: 1.12
+    jobs = (*JOBS, MMLU_B, GSM)
+    rows, total = costs(jobs, TREE, ALWAYS, By.EVALUATION, EVERYBODY, PRICES, evaluations=judged(*outcomes))
+    assert {row.key: row.outcome for row in rows} == told
+    assert (total.passed, total.outcome) == (passed, None)
+    assert total.gpu_ms_per_pass == (None if per_pass_h is None else per_pass_h * HOUR)
+    assert total.money_per_pass_micros == (None if money_per_pass is None else money_per_pass * 1_000_000)
+
+
+def test_in_the_scope_of_a_budget_its_own_word_counts() -> None:
+    evaluations = judged(("mmlu", "a", PASSED), ("mmlu", "b", MISSED))
+    (row,), total = costs(
+        (*JOBS, MMLU_B), TREE, ALWAYS, By.EVALUATION, Scope(budget="org"), PRICES, evaluations=evaluations
+    )
+    assert (row.outcome, row.gpu_ms_per_pass, total.passed) == (PASSED, 8 * HOUR, 1)

@@ -27,7 +27,7 @@ def told(*attempts: Attempt, phase: Phase, period: Period = ALWAYS, **fields: ob
 
 
 def minutes(**numbers: int) -> Progress:
-    return Progress(**{name: number * MINUTE for name, number in numbers.items()})
+    return Progress(**{f"{name}_gpu_ms": number * MINUTE for name, number in numbers.items()})
 
 
 def at(minute: int) -> int:

@@ -16,7 +16,7 @@ from tests.dsl.cell import HOUR, SECOND, Cell, inventory
 
 
 def levels(unit: int, **numbers: int) -> Levels:
-    return Levels(**{name: number * unit for name, number in numbers.items()})
+    return Levels(**{f"{name}_gpu_ms": number * unit for name, number in numbers.items()})
 
 
 def test_an_integral_is_the_sum_over_its_pieces_and_looking_changes_nothing() -> None:
@@ -78,7 +78,9 @@ def test_a_held_host_is_schedulable_for_as_long_as_work_from_before_runs_there()
 )
 def test_any_period_has_its_own_levels(since: int, until: int, expected: tuple[int, int, int]) -> None:
     found = figures(_held_one_by_one(), until, since).levels
-    assert (found.installed, found.schedulable, found.held) == tuple(number * HOUR for number in expected)
+    assert (found.installed_gpu_ms, found.schedulable_gpu_ms, found.held_gpu_ms) == tuple(
+        number * HOUR for number in expected
+    )
 
 
 def test_a_fault_ends_what_is_schedulable_though_the_gpus_are_held_until_the_release() -> None:
@@ -90,7 +92,7 @@ def test_a_fault_ends_what_is_schedulable_though_the_gpus_are_held_until_the_rel
     here.at(2 * HOUR).gone(job, End.FAULT, None)
     found = figures(here, 2 * HOUR)
     assert found.levels == levels(HOUR, installed=16, schedulable=8, everybody=8, held=8, budgeted=8)
-    assert found.recovery.held == 16 * HOUR
+    assert found.recovery.held_gpu_ms == 16 * HOUR
 
 
 def test_hosts_that_wait_for_the_rest_of_a_gangs_victims_are_reserved() -> None:
@@ -105,7 +107,7 @@ def test_hosts_that_wait_for_the_rest_of_a_gangs_victims_are_reserved() -> None:
     # 8 GPUs stood free for the gang from 70s to 90s.
     found = figures(here, 100 * SECOND).levels
     expected = levels(SECOND, installed=1_600, schedulable=1_600, everybody=1_440, held=1_440, budgeted=160)
-    assert found == msgspec.structs.replace(expected, reserved=160 * SECOND)
+    assert found == msgspec.structs.replace(expected, reserved_gpu_ms=160 * SECOND)
 
 
 def test_free_gpus_are_fragmentation_as_far_as_somebody_waits_for_them() -> None:
@@ -117,7 +119,7 @@ def test_free_gpus_are_fragmentation_as_far_as_somebody_waits_for_them() -> None
     assert here.phase(waits) == "waiting"
     # 6 GPUs were free for 2h, 3 on each host; for 4 of them somebody waited in the second hour.
     found = figures(here, 2 * HOUR).levels
-    assert (found.fragmentation, found.no_demand) == (4 * HOUR, 8 * HOUR)
+    assert (found.fragmentation_gpu_ms, found.no_demand_gpu_ms) == (4 * HOUR, 8 * HOUR)
 
 
 def test_a_scope_has_its_own_part_of_what_everybody_held() -> None:
@@ -134,8 +136,8 @@ def test_a_scope_has_its_own_part_of_what_everybody_held() -> None:
         (Scope(pool="l40s"), 0, 0),
     ):
         found = figures(here, HOUR, scope=scope).levels
-        assert (found.held, found.budgeted) == (held * HOUR, budgeted * HOUR), scope
-        assert found.everybody == (0 if scope.pool == "l40s" else 7 * HOUR)
+        assert (found.held_gpu_ms, found.budgeted_gpu_ms) == (held * HOUR, budgeted * HOUR), scope
+        assert found.everybody_gpu_ms == (0 if scope.pool == "l40s" else 7 * HOUR)
 
 
 def test_impact_is_what_was_held_within_entitlement_over_each_whole_lookback() -> None:
@@ -144,10 +146,10 @@ def test_impact_is_what_was_held_within_entitlement_over_each_whole_lookback() -
     job = whole(here, "x", min_runtime_ms=30 * 60 * SECOND)
     here.at(HOUR).gone(job)
     # 8 held in one hour and none in the next: all within.
-    assert figures(here, 2 * HOUR).entitled == Entitled(within=8 * HOUR)
+    assert figures(here, 2 * HOUR).entitled == Entitled(within_gpu_ms=8 * HOUR)
     again = whole(here.at(2 * HOUR), "y")
     here.at(4 * HOUR).gone(again)
     # In the second bucket 16, of which 8 are beyond.
-    assert figures(here, 4 * HOUR).entitled == Entitled(within=16 * HOUR, beyond=8 * HOUR)
+    assert figures(here, 4 * HOUR).entitled == Entitled(within_gpu_ms=16 * HOUR, beyond_gpu_ms=8 * HOUR)
     # As one bucket of four hours all but 8 would be within as well; cut after three, the last one is 4 and 4.
-    assert figures(here, 3 * HOUR).entitled == Entitled(within=12 * HOUR, beyond=4 * HOUR)
+    assert figures(here, 3 * HOUR).entitled == Entitled(within_gpu_ms=12 * HOUR, beyond_gpu_ms=4 * HOUR)

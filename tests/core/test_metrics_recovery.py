@@ -173,7 +173,7 @@ def test_a_story_of_idle_work_that_gives_way_and_comes_back() -> None:
     # 8 GPUs: 5.5 min from the checkpoint to the release, 20 s until it ran again.
     assert found.recovery.evicted == {"claim": {"under-share": 1}}
     assert found.recovery.preempted == Cost(1, 8 * 330 * SECOND, 8 * 20 * SECOND)
-    assert (found.recovery.held, found.recovery.resumes, found.recovery.resumed) == (8 * 2 * HOUR, 1, 1)
+    assert (found.recovery.held_gpu_ms, found.recovery.resumes, found.recovery.resumed) == (8 * 2 * HOUR, 1, 1)
     assert (found.recovery.checkpoints, found.recovery.window_breaks, found.recovery.turns) == (1, 0, 0)
     counts = found.counts
     assert (counts.submitted, counts.started, counts.finished, counts.hosts, counts.gpus) == (2, 2, 2, 1, 8)

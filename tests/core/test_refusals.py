@@ -14,10 +14,12 @@ from fairlease_schemas.commands import (
     ChangePolicy,
     CordonHost,
     HoldJob,
+    RecordEvaluation,
     ReleaseJob,
     ReturnHost,
 )
 from fairlease_schemas.envelope import Said
+from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.host import Inventory
 from fairlease_schemas.job import After, Array, CommandRefused, JobRefused, Problem
 from fairlease_schemas.policy import Policy
@@ -25,6 +27,8 @@ from fairlease_schemas.reports import HostUp
 from tests.dsl.cell import HOUR, Cell, submitted
 
 NOBODYS = "job-aaaaaaaaaaaaaaaaaaaa"
+
+PASSED = Outcome.PASSED
 
 
 def cell() -> Cell:
@@ -70,6 +74,8 @@ COMMANDS: list[tuple[str, Callable[[Cell], Said]]] = [
     ("no job to release", lambda _: ReleaseJob(job=NOBODYS)),
     ("a job that runs", lambda here: HoldJob(job=job(here, "r1"))),
     ("a job that is over", lambda here: HoldJob(job=job(here, "r2"))),
+    ("an evaluation that is not there", lambda _: RecordEvaluation(request_id="e", evaluation="x", outcome=PASSED)),
+    ("no request id", lambda _: RecordEvaluation(request_id="", evaluation="x", outcome=PASSED)),
     ("another body", lambda _: replace(submitted("r1"), digest="f" * 64)),
     ("no such budget", lambda _: submitted("x", "nowhere")),
     ("a budget with children", lambda _: submitted("x", "org")),

@@ -4,7 +4,7 @@ import hashlib
 
 import msgspec
 
-from fairlease.core.metrics.report import report_of
+from fairlease.figures.report import report_of
 from tests.core.told import figures
 from tests.dsl.cell import T0
 from tests.golden.record import LOGS

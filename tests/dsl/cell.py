@@ -22,6 +22,7 @@ from fairlease_schemas.commands import (
     ChangePolicy,
     CordonHost,
     HoldJob,
+    RecordEvaluation,
     ReleaseJob,
     RequestDrain,
     ReturnHost,
@@ -43,7 +44,7 @@ NEVER = 1_000 * DAY
 """Of a start limit: stories start a job only where that matters to them."""
 OWNER = {Submitted: "admission", CancelJob: "admission", RunStarted: "admission", RunGone: "admission"}
 OWNER |= {Misshapen: "admission", HoldJob: "admission", ReleaseJob: "admission", CheckpointDone: "admission"}
-OWNER |= {RunReady: "admission"}
+OWNER |= {RunReady: "admission", RecordEvaluation: "admission"}
 OWNER |= {ChangeBudget: "ledger", ChangeMember: "ledger", ChangePolicy: "ledger"}
 OWNER |= dict.fromkeys((CordonHost, ReturnHost, RequestDrain, UndrainHost, HostUp), "health")
 REPORTS = (HostUp, RunReady, RunStarted, RunGone, CheckpointDone)

@@ -15,15 +15,17 @@ from fairlease_schemas.commands import (
     ChangeMember,
     CordonHost,
     HoldJob,
+    RecordEvaluation,
     ReleaseJob,
     RequestDrain,
     ReturnHost,
     UndrainHost,
 )
 from fairlease_schemas.envelope import LeasesRead, Misshapen, TimerFired, Unreadable
+from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.host import Check
 from fairlease_schemas.ids import job_id
-from fairlease_schemas.job import After, End, Mismatch, Problem, Rendezvous
+from fairlease_schemas.job import After, Array, End, Mismatch, Problem, Rendezvous
 from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone
 from tests.dsl.cell import DAY, HOUR, MINUTE, SECOND, T0, Cell, inventory, submitted
 
@@ -284,6 +286,29 @@ def attempts_end_and_what_comes_after() -> Cell:
     return cell.at(10 * HOUR)
 
 
+def evaluations_are_judged() -> Cell:
+    """Evaluations of two budgets are recorded, once and again, by members and strangers, with their jobs or without."""
+    cell = Cell().hosts(2).budgets(a=1, b=1)
+    for budget in ("a", "b"):
+        cell.gone(cell.submit("mmlu", budget, evaluation="mmlu"))
+    many = cell.submit("many", who="bob", evaluation="gsm", array=Array(count=2))
+    cell.say(ChangeMember(budget="b", account="*", role=""), "lead")
+    passed = RecordEvaluation(request_id="e1", evaluation="mmlu", outcome=Outcome.PASSED)
+    for who, said in (
+        ("ann", replace(passed, score_permille=873)),
+        ("ann", replace(passed, score_permille=873)),
+        ("ann", replace(passed, outcome=Outcome.FAILED)),
+        ("ann", replace(passed, request_id="e2", outcome=Outcome.ERROR)),
+        ("lead", replace(passed, request_id="e3")),
+        ("lead", replace(passed, request_id="e3", budget="b", outcome=Outcome.FAILED)),
+        ("bob", replace(passed, request_id="e4", evaluation="gsm", job=many)),
+        ("bob", replace(passed, request_id="e5", evaluation="gsm", budget="b")),
+    ):
+        cell.say(said, who)
+        cell.at(cell.now_ms - T0 + SECOND)
+    return cell.at(HOUR)
+
+
 LOGS: Final[dict[str, Callable[[], Cell]]] = {
     "idle-work-gives-way": idle_work_gives_way,
     "gangs-fail-and-come-back": gangs_fail_and_come_back,
@@ -292,6 +317,7 @@ LOGS: Final[dict[str, Callable[[], Cell]]] = {
     "hosts-come-and-go": hosts_come_and_go,
     "gangs-begin-together": gangs_begin_together,
     "attempts-end-and-what-comes-after": attempts_end_and_what_comes_after,
+    "evaluations-are-judged": evaluations_are_judged,
 }
 
 

@@ -22,6 +22,7 @@ OWNER = {
     "cancel-job": "admission",
     "hold-job": "admission",
     "release-job": "admission",
+    "record-evaluation": "admission",
     "change-budget": "ledger",
     "change-member": "ledger",
     "change-policy": "ledger",

@@ -27,6 +27,19 @@ from fairlease_schemas.job import End
 from fairlease_schemas.reasons import Reason
 
 
+class Rates(NamedTuple):
+    """What stands in a pool, in GPUs: the levels of which the figures are integrals."""
+
+    installed: int
+    schedulable: int
+    everybody: int
+    held: int
+    budgeted: int
+    reserved: int
+    fragmentation: int
+    no_demand: int
+
+
 class Moment(NamedTuple):
     """What stood from `at_ms` on: by pool the levels, by (leaf, pool) GPUs held, due and so on; all as rates."""
 
@@ -34,7 +47,7 @@ class Moment(NamedTuple):
     piece: int
     tree: Tree
     lookback_ms: int
-    levels: dict[str, Levels]
+    levels: dict[str, Rates]
     impact: dict[tuple[str, str], int]
     held: dict[str, int]
     due: dict[str, int]
@@ -122,7 +135,7 @@ class History:
         reason = self.world.reason("placement", class_key(job))
         return reason is not None and reason.code in (Reason.BUDGET_CAP, Reason.PROTECTED_CAP)
 
-    def _levels(self, pool: str, waits: list[Job], fits: dict[str, list[str]]) -> Levels:
+    def _levels(self, pool: str, waits: list[Job], fits: dict[str, list[str]]) -> Rates:
         world = self.world
         busy: dict[str, int] = {}
         for job in world.jobs.values():
@@ -143,7 +156,7 @@ class History:
         everybody = sum(gpus for _, gpus in here)
         rest = max(0, schedulable - everybody - reserved)
         wanted = sum(job.gpus for job in waits if pool in fits[job.id] and not self._is_capped(job))
-        return Levels(
+        return Rates(
             installed=installed,
             schedulable=schedulable,
             everybody=everybody,
@@ -158,7 +171,7 @@ class History:
         return {*self.world.tree.leaves(), *(job.budget for job in self.world.jobs.values())}
 
     def _due(
-        self, leaf: str, levels: dict[str, Levels], waits: list[Job], fits: dict[str, list[str]]
+        self, leaf: str, levels: dict[str, Rates], waits: list[Job], fits: dict[str, list[str]]
     ) -> tuple[int, int]:
         """What the leaf is due now, in millionths of a GPU: under its caps, and without them."""
         found = []
@@ -189,12 +202,12 @@ class History:
                 yield moment, from_ms, to_ms
 
     def levels(self) -> Levels:
-        sums = dict.fromkeys(Levels.__struct_fields__, 0)
+        sums = dict.fromkeys(Rates._fields, 0)
         for moment, from_ms, to_ms in self.gaps():
             for level in moment.levels.values():
                 for name in sums:
                     sums[name] += getattr(level, name) * (to_ms - from_ms)
-        return Levels(**sums)
+        return Levels(**{f"{name}_gpu_ms": amount for name, amount in sums.items()})
 
     def by_leaf(self, name: str) -> dict[str, int]:
         """Integrals by leaf of `held`, `due` or `uncapped`; those that are 0 are left out."""

@@ -48,7 +48,7 @@ def same(records: list[bytes], seen: Counter[str], chance: random.Random) -> Non
     figures, world = metered(records, period, scope)
     slow = History(records, period, scope)
     assert figures.levels == slow.levels()
-    assert (figures.entitled.within, figures.entitled.beyond) == slow.impact()
+    assert (figures.entitled.within_gpu_ms, figures.entitled.beyond_gpu_ms) == slow.impact()
     assert _fates(figures) == slow.progress()
     held, due, uncapped = (slow.by_leaf(name) for name in ("held", "due", "uncapped"))
     assert figures.fairness.by_budget == {
@@ -73,9 +73,9 @@ def same(records: list[bytes], seen: Counter[str], chance: random.Random) -> Non
             seen["promises"] += book.made > 0
         seen["turns"] += recovery.turns > 0
     seen["evictions"] += figures.recovery.evictions > 0
-    seen["reserved"] += figures.levels.reserved > 0
-    seen["fragmentation"] += figures.levels.fragmentation > 0
-    seen["beyond"] += figures.entitled.beyond > 0
+    seen["reserved"] += figures.levels.reserved_gpu_ms > 0
+    seen["fragmentation"] += figures.levels.fragmentation_gpu_ms > 0
+    seen["beyond"] += figures.entitled.beyond_gpu_ms > 0
     seen["capped"] += due != uncapped
     for fate, amount in _fates(figures).items():
         seen[fate] += amount > 0
@@ -83,7 +83,7 @@ def same(records: list[bytes], seen: Counter[str], chance: random.Random) -> Non
 
 def _fates(figures: Figures) -> dict[str, int]:
     progress = figures.progress
-    return {name: getattr(progress, name) for name in progress.__struct_fields__}
+    return {name.removesuffix("_gpu_ms"): getattr(progress, name) for name in progress.__struct_fields__}
 
 
 @pytest.mark.parametrize("count", MANY)

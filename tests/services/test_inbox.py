@@ -74,13 +74,24 @@ def test_what_had_no_effect_is_forgotten() -> None:
 def test_reading_pauses_while_too_much_waits() -> None:
     pending = Pending()
     for seq in range(MAX_WAITING):
-        assert pending.room.is_set()
+        assert pending.room("a").is_set()
         pending.add(_answer("a", seq + 1))
-    assert not pending.room.is_set()
+    assert not pending.room("a").is_set()
+    assert pending.room("b").is_set(), "what one account sends keeps nobody else waiting"
     assert pending.full.is_set()
     pending.drop(lambda _stream: MAX_WAITING)
-    assert pending.room.is_set()
+    assert pending.room("a").is_set()
     assert not pending.full.is_set()
+
+
+def test_streams_take_turns_and_what_was_taken_comes_by_time() -> None:
+    pending = Pending()
+    for seq in range(1, 1_001):
+        pending.add(_answer("flood", seq, seq))
+    pending.add(_answer("ann", 1, 2_000))
+    pending.add(_answer("bob", 1, 2))
+    assert _places(pending.batch(4)) == [("flood", 1), ("bob", 1), ("flood", 2), ("ann", 1)]
+    assert ("ann", 1) in _places(pending.batch()), "nobody waits behind another's thousand"
 
 
 @given(some.lists(some.tuples(some.sampled_from("abc"), some.integers(0, 9)), max_size=40), some.integers(1, 12))

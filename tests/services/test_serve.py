@@ -554,7 +554,8 @@ async def test_what_a_restart_cannot_mend_has_an_exit_code_of_its_own(
     if is_poisoned:
         await store(client, subjects.log("ledger", "x"), b"poison")
     else:
-        await client.jsm().delete_stream(subjects.feed_stream)
+        config = (await api.request(client, f"STREAM.INFO.{subjects.log_stream}"))["config"]
+        await api.request(client, f"STREAM.UPDATE.{subjects.log_stream}", {**config, "max_age": 3_600_000_000_000})
     with _start(settings, tmp_path / "told") as process:
         code = await asyncio.to_thread(process.wait, 20)
     told = Counter(line.count('"level": "error"') for line in (tmp_path / "told").read_text("utf-8").splitlines())

@@ -15,6 +15,7 @@ from fairlease_schemas import codec, contract
 from fairlease_schemas.commands import SubmitJob
 from fairlease_schemas.credential import kind_of
 from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
+from fairlease_schemas.ids import is_request_id
 from fairlease_schemas.job import Problem
 from fairlease_schemas.subjects import Subjects
 
@@ -47,7 +48,7 @@ def read_submission(message: Message, said: SubmitJob) -> tuple[Submitted | Miss
     except (ValueError, RecursionError) as error:
         return edge.unreadable(message.data, f"contract: {error}"), b""
     problems: tuple[Problem, ...] = ()
-    if not contract.is_request_id(said.request_id):
+    if not is_request_id(said.request_id):
         way_out = "1-128 letters, digits and . _ : @ / + = -, beginning with a letter or digit"
         problems = (Problem(field="request_id", rule="1.14", limit=way_out, way_out="choose another request id"),)
     elif kind_of(said.request_id):

@@ -7,21 +7,21 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.cli.exits import FAILED, CommandError
-from fairlease.cli.figures import hours
 from fairlease.cli.history import check_scope, clock, folded, opened, period_of, scope_of
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, table
+from fairlease.cli.wording import gpu_hours as shown_hours
 from fairlease.core.job import Attempt, Job
 from fairlease.core.metrics.cost import lost_gpu_ms
 from fairlease.core.metrics.integral import Period
-from fairlease.core.metrics.report import gpu_hours
 from fairlease.core.world import World
+from fairlease.figures.report import gpu_hours
 from fairlease_schemas.budget import AttemptCharged
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.ids import AttemptId
 
 Row = dict[str, Any]
-_SUMMED: Final = ("held_gpu_h", "charged_gpu_h", "lost_gpu_h")
+_SUMMED: Final = ("held_gpu_ms", "charged_gpu_ms", "lost_gpu_ms")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
         print_text(_table(rows, output.style, is_quiet=output.is_quiet) + foot)
     else:
         as_of = {"epoch": world.epoch, "position": world.position, "log_time_ms": world.log_time_ms}
-        view = {"apiVersion": "fairlease/v1", "kind": "Acct", "rows": rows, "total": _total(rows), "as_of": as_of}
+        told, total = [_told(row) for row in rows], _told(_total(rows))
+        view = {"apiVersion": "fairlease/v1", "kind": "Acct", "rows": told, "total": total, "as_of": as_of}
         print_data(output.form, msgspec.json.encode(view), [row["attempt"] or row["job"] for row in rows])
     return 0
 
@@ -73,7 +74,7 @@ def _rows(job: Job, period: Period, charged: dict[AttemptId, int]) -> Iterator[R
 
 _OF_ATTEMPT: Final = (
     *("attempt", "number", "pool", "hosts", "granted_ms", "started_ms", "ended_ms", "end", "exit_code"),
-    *("held_gpu_h", "charged_gpu_h", "lost_gpu_h"),
+    *_SUMMED,
 )
 """Keys of an attempt; all null for a job that has none."""
 
@@ -104,9 +105,9 @@ def _attempt(job: Job, place: int, attempt: Attempt, now_ms: int, charged: dict[
         "ended_ms": attempt.ended_ms if attempt.is_over else None,
         "end": str(attempt.end) if attempt.end is not None else None,
         "exit_code": attempt.exit_code,
-        "held_gpu_h": gpu_hours(attempt.held_gpu_ms(now_ms)),
-        "charged_gpu_h": None if gpu_ms is None else gpu_hours(gpu_ms),
-        "lost_gpu_h": gpu_hours(lost_gpu_ms(job, place, always)) if attempt.is_over else None,
+        "held_gpu_ms": attempt.held_gpu_ms(now_ms),
+        "charged_gpu_ms": gpu_ms,
+        "lost_gpu_ms": lost_gpu_ms(job, place, always) if attempt.is_over else None,
     }
 
 
@@ -117,7 +118,17 @@ def _order(row: Row) -> tuple[int, str]:
 
 def _total(rows: list[Row]) -> Row:
     return {"attempts": sum(row["attempt"] is not None for row in rows)} | {
-        key: round(sum(row[key] or 0 for row in rows), 6) for key in _SUMMED
+        key: sum(row[key] or 0 for row in rows) for key in _SUMMED
+    }
+
+
+def _told(row: Row) -> Row:
+    """The row as it is printed as data: its GPU-time in hours."""
+    return {
+        f"{key.removesuffix('_gpu_ms')}_gpu_h" if key in _SUMMED else key: gpu_hours(value)
+        if key in _SUMMED and value is not None
+        else value
+        for key, value in row.items()
     }
 
 
@@ -141,7 +152,7 @@ def _table(rows: list[Row], style: Style, *, is_quiet: bool) -> str:
     cells = [_cells(row) for row in rows]
     total = _total(rows)
     if rows and not is_quiet:
-        sums = [hours(total[key]) for key in _SUMMED]
+        sums = [shown_hours(total[key]) for key in _SUMMED]
         cells.append(("total", str(total["attempts"]), *[""] * (len(columns) - 5), *sums))
     return table(columns, cells, style, has_titles=not is_quiet)
 
@@ -159,7 +170,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         clock(row["ended_ms"]) if row["ended_ms"] else "-",
         row["end"] or row["state"],
         _shown(row["exit_code"]),
-        *("-" if row[key] is None else hours(row[key]) for key in _SUMMED),
+        *("-" if row[key] is None else shown_hours(row[key]) for key in _SUMMED),
     )
 
 

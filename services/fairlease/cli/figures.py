@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from fairlease.cli.history import clock
 from fairlease.cli.table import Column, Style, facts, table
-from fairlease.cli.wording import count
+from fairlease.cli.wording import count, gpu_hours
+from fairlease_schemas.units import HOUR_MS
 
 Data = dict[str, Any]
 
@@ -23,7 +24,7 @@ def figures(report: Data, style: Style, *, is_quiet: bool) -> str:
     whose = "".join(f", {name} {value}" for name, value in report["scope"].items())
     head = (
         f"{clock(report['period']['since_ms'] + 1)} to {clock(report['period']['until_ms'])} UTC, "
-        f"{length(report['days'] * 86_400)}{whose}; {count(report['hosts'], 'host')}, "
+        f"{rough(report['days'] * 86_400)}{whose}; {count(report['hosts'], 'host')}, "
         f"{count(report['gpus'], 'GPU')}, policy {report['policy']}\n"
     )
     foot = f"\nas of log position {as_of['epoch']}-{as_of['position']}\n"
@@ -36,12 +37,12 @@ def percent(ratio: float | None) -> str:
 
 
 def hours(gpu_h: float) -> str:
-    """GPU-hours with one decimal; what is there and smaller says so."""
-    return "<0.1" if 0 < gpu_h < 0.05 else f"{gpu_h:,.1f}"
+    """GPU-hours of the report, which tells them to some milliseconds, as every screen shows them."""
+    return gpu_hours(round(gpu_h * HOUR_MS))
 
 
-def length(seconds: float | None) -> str:
-    """A length in its largest unit with one decimal, seconds below a minute."""
+def rough(seconds: float | None) -> str:
+    """A measured length in its largest unit with one decimal, seconds below a minute."""
     if seconds is None:
         return _NOTHING
     for unit, unit_s in _STEPS:
@@ -130,7 +131,7 @@ def _waits(report: Data, style: Style) -> str:
     spreads = [(_WAITS.get(group, group), spread) for group, spread in report["wait"].items()]
     spreads.append(("grant to running", report["startup"]))
     rows = [
-        (name, *(length(spread[f"{key}_s"]) for key in ("p50", "p90", "p99", "mean")))
+        (name, *(rough(spread[f"{key}_s"]) for key in ("p50", "p90", "p99", "mean")))
         for name, spread in spreads
         if spread["mean_s"] is not None
     ]

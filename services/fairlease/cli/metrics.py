@@ -13,8 +13,8 @@ from fairlease.cli.history import Log, check_scope, folded, opened, period_of, s
 from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.meter import Meter
-from fairlease.core.metrics.report import report_of
 from fairlease.core.metrics.scope import Scope
+from fairlease.figures.report import report_of
 
 API_VERSION: Final = "fairlease/v1"
 

@@ -21,6 +21,7 @@ FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 _MAX_COUNT: Final = 10**9
 _ATTEMPT: Final = re.compile(r"job-[a-z0-9]+-a[0-9]+")
 _MONEY: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?")
+_SCORE: Final = re.compile(r"(-?)([0-9]{1,9})(?:\.([0-9]{1,3}))?")
 _BLOCK: Final = re.compile(r"(?=.{1,128}$)[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 
@@ -241,6 +242,15 @@ def money(text: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no price: write for example 2.50, at most six decimals")
     return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
+
+
+def score(text: str) -> int:
+    """A figure such as `0.873` or `-2`, with at most three decimals and nine digits before them, in thousandths."""
+    found = _SCORE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no score: write for example 0.873, at most three decimals")
+    thousandths = int(found[2]) * 1_000 + int((found[3] or "").ljust(3, "0"))
+    return -thousandths if found[1] else thousandths
 
 
 def output_options() -> Parser:

@@ -32,6 +32,7 @@ from fairlease.cli.parser import (
     positive,
     price,
     ratio,
+    score,
     simulated,
     whole,
 )
@@ -72,6 +73,7 @@ def build() -> Parser:
     _add_bundle(verbs, [output_options()])
     _add_questions(verbs, shared)
     _add_job(verbs, shared)
+    _add_evaluation(verbs, shared)
     _add_host_and_budget(verbs, shared)
     _add_figures(verbs)
     _add_programs(verbs)
@@ -242,6 +244,19 @@ def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     release = _leaf(words, "release", _WISHES, [*parents, answer_options()], about="let a held job compete again")
     release.set_defaults(wish="release-job")
     release.add_argument("job", type=job, metavar="JOB")
+
+
+def _add_evaluation(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+    words = _branch(verbs, "evaluation", "an evaluation: record what became of it")
+    about = "say that an evaluation was passed, failed, or came to no result"
+    record = _leaf(words, "record", _WISHES, [*parents, answer_options()], about=about)
+    record.set_defaults(wish="record-evaluation")
+    record.add_argument("evaluation", type=name, metavar="NAME", help="the evaluation that jobs name")
+    record.add_argument("--outcome", choices=("passed", "failed", "error"), required=True, help="what it came to")
+    record.add_argument("--score", type=score, metavar="N", help="what was measured, such as 0.873")
+    record.add_argument("--job", type=job, metavar="JOB", help="the job that decided it")
+    record.add_argument("--budget", type=name, metavar="NAME", help="where jobs of several budgets name it")
+    record.add_argument("--request-id", metavar="ID", help="the same id again is the same record (random)")
 
 
 def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:

@@ -1,4 +1,4 @@
-"""Commands that want something changed: job cancel, hold and release, host cordon and return, budget set and member.
+"""Commands that want something changed, of jobs, evaluations, hosts and budgets.
 
 Each is one message to the account's inbox and one answer from the log. All of them may be sent again
 without harm: what is already so is answered as such.
@@ -7,6 +7,7 @@ without harm: what is already so is answered as such.
 import argparse
 import asyncio
 import time
+import uuid
 
 import msgspec
 
@@ -22,11 +23,13 @@ from fairlease_schemas.commands import (
     ChangeMember,
     CordonHost,
     HoldJob,
+    RecordEvaluation,
     ReleaseJob,
     RequestDrain,
     ReturnHost,
     UndrainHost,
 )
+from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.explain import CommandAnswer
 from fairlease_schemas.host import Check
 
@@ -57,6 +60,7 @@ Wish = (
     CancelJob
     | HoldJob
     | ReleaseJob
+    | RecordEvaluation
     | CordonHost
     | ReturnHost
     | RequestDrain
@@ -75,6 +79,15 @@ def wish_of(args: argparse.Namespace) -> Wish:
             return HoldJob(job=args.job, reason=args.reason)
         case "release-job":
             return ReleaseJob(job=args.job)
+        case "record-evaluation":
+            return RecordEvaluation(
+                request_id=args.request_id or uuid.uuid4().hex,
+                evaluation=args.evaluation,
+                outcome=Outcome(args.outcome),
+                budget=args.budget or "",
+                job=args.job or "",
+                score_permille=args.score,
+            )
         case "change-member":
             role = "" if args.role == "none" else args.role
             return ChangeMember(budget=args.budget, account=args.member, role=role)
@@ -124,6 +137,8 @@ def _object(args: argparse.Namespace) -> str:
             return f"holding {args.job}"
         case "release-job":
             return f"releasing {args.job}"
+        case "record-evaluation":
+            return f"evaluation {args.evaluation} {args.outcome}"
         case "change-member":
             return f"{args.member} in budget {args.budget}"
         case "cordon-host":

@@ -47,10 +47,12 @@ def length(length_ms: int) -> str:
 
 
 def gpu_hours(gpu_ms: int) -> str:
-    """GPU-hours with one decimal."""
+    """GPU-hours with one decimal, halves up; what is there and smaller says so."""
     tenths = (gpu_ms * 10 + HOUR_MS // 2) // HOUR_MS
+    if tenths == 0 and gpu_ms > 0:
+        return "<0.1"
     sign = "-" if tenths < 0 else ""
-    return f"{sign}{abs(tenths) // 10}.{abs(tenths) % 10}"
+    return f"{sign}{abs(tenths) // 10:,}.{abs(tenths) % 10}"
 
 
 def share(permille: int | None) -> str:

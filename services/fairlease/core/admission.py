@@ -15,6 +15,7 @@ from fairlease.core.budget import refuse_unreadable
 from fairlease.core.decision import Decision, decision_ms, is_owed
 from fairlease.core.dependency import Fate
 from fairlease.core.dues import NEVER_MS
+from fairlease.core.evaluation import record
 from fairlease.core.hold import NOBODY, cancel, hold, release
 from fairlease.core.job import Attempt, Job, Phase
 from fairlease.core.policy_rules import RESTART
@@ -127,6 +128,8 @@ def _answer(stage: Stage, answer: Answer) -> None:
             hold(stage, answer, answer.said)
         case commands.ReleaseJob():
             release(stage, answer, answer.said)
+        case commands.RecordEvaluation():
+            record(stage, answer, answer.said)
         case reports.RunReady():
             _ready(stage, answer.who, answer.said)
         case reports.RunStarted():

@@ -281,7 +281,12 @@ def change_policy(
 def refuse_unreadable(answer: Answer, said: Unreadable) -> MessageRefused:
     """The event that answers a message nobody can read."""
     return MessageRefused(
-        stream=answer.stream, seq=answer.seq, size=said.size, sha256=said.sha256, error=said.error[:200]
+        stream=answer.stream,
+        seq=answer.seq,
+        size=said.size,
+        sha256=said.sha256,
+        error=said.error[:200],
+        field=said.field,
     )
 
 

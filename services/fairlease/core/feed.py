@@ -154,5 +154,6 @@ def _problems(record: Record, answer: Answer) -> tuple[Problem, ...]:
             if (event.account, event.seq) == (answer.who, answer.seq):
                 return event.problems
         elif isinstance(event, MessageRefused) and (event.stream, event.seq) == (answer.stream, answer.seq):
-            return (Problem(field="message", rule="L2", value=f"{event.size} bytes", way_out=event.error),)
+            field = event.field or "message"
+            return (Problem(field=field, rule="L2", value=f"{event.size} bytes", way_out=event.error),)
     return ()

@@ -98,6 +98,7 @@ def _answer(world: World, staged: dict[HostId, Host], answer: Answer, now_ms: in
             | commands.CancelJob()
             | commands.HoldJob()
             | commands.ReleaseJob()
+            | commands.RecordEvaluation()
             | commands.ChangeBudget()
             | commands.ChangeMember()
             | commands.ChangePolicy()

@@ -93,6 +93,7 @@ def _answer(stage: Stage, answer: Answer) -> None:
             | commands.CancelJob()
             | commands.HoldJob()
             | commands.ReleaseJob()
+            | commands.RecordEvaluation()
             | commands.CordonHost()
             | commands.ReturnHost()
             | commands.RequestDrain()

@@ -14,6 +14,7 @@ from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
 from fairlease.core.membership import Members
+from fairlease.core.outcome import Evaluations
 from fairlease.core.state import Cycle, OpenReason, Promise, PromiseBook, Reservation, State
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
@@ -28,6 +29,7 @@ class Reading:
         self.fleet = Fleet(self._s.hosts, self._s.schedulable)
         self.line = Line()
         self.dependents = Dependents(self._s.jobs)
+        self.evaluations = Evaluations(self._s.jobs, self._s.outcomes)
         self.dues = Dues(self._s.jobs)
         self._live: dict[AttemptId, JobId] = {}
         self._stillborn: dict[AttemptId, JobId] = {}

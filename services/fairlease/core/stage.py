@@ -9,9 +9,11 @@ from fairlease.core import job as jobs
 from fairlease.core.dependency import Fate, array_of, fate_of, is_open, places_of
 from fairlease.core.job import Job, Phase
 from fairlease.core.membership import EVERYBODY, leads_of
+from fairlease.core.outcome import Recorded, evolve
 from fairlease.core.world import World
 from fairlease_schemas.envelope import Address, Event
-from fairlease_schemas.ids import AccountId, JobId
+from fairlease_schemas.evaluation import EvaluationRecorded
+from fairlease_schemas.ids import AccountId, BudgetId, JobId
 from fairlease_schemas.job import JobAdmitted, JobCancelled
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
@@ -35,6 +37,7 @@ class Stage:
         self.causes: set[Address] = set()
         self._touched: dict[JobId, Job] = {}
         self._arrays: dict[JobId, list[JobId]] = {}
+        self._outcomes: dict[tuple[str, BudgetId], Recorded] = {}
 
     def job(self, name: JobId) -> Job | None:
         return self._touched.get(name) or self.world.jobs.get(name)
@@ -63,6 +66,24 @@ class Stage:
                 self.causes.add(job.live.token)
         changed = self._touched[job.id] = jobs.evolve(job, event, self.now_ms)
         return changed
+
+    def evaluated(self, evaluation: str) -> dict[BudgetId, JobId]:
+        """By budget a job that names the evaluation, also one that this record admits."""
+        fresh = {job.budget: job.id for job in self._touched.values() if job.request.evaluation == evaluation}
+        return {**fresh, **self.world.evaluations.first_jobs(evaluation)}
+
+    def outcome(self, evaluation: str, budget: BudgetId) -> Recorded | None:
+        """The newest outcome of the evaluation there, also one of this record."""
+        fresh = self._outcomes.get((evaluation, budget))
+        return fresh or self.world.evaluations.outcomes(evaluation).get(budget)
+
+    def record(self, event: EvaluationRecorded, job: JobId) -> None:
+        """Record the outcome of an evaluation that this job names."""
+        before = self.outcome(event.evaluation, event.budget)
+        self._outcomes[event.evaluation, event.budget] = evolve(before, event, self.now_ms)
+        self.events.append(event)
+        if job in self.world.jobs:
+            self.causes.add(self.world.jobs[job].admitted)
 
     def begin_reason(self, job: JobId, code: Reason, evidence: Evidence) -> None:
         """From now on the job waits for this."""

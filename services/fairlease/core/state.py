@@ -13,6 +13,7 @@ from fairlease.core.budget import Piece, Uncharged
 from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.host import Host
 from fairlease.core.job import Job
+from fairlease.core.outcome import Recorded
 from fairlease_schemas import cycle as cycle_events
 from fairlease_schemas import reasons
 from fairlease_schemas.envelope import Address
@@ -106,6 +107,18 @@ class PromiseBook(msgspec.Struct, kw_only=True):
     voided: int = 0
     broken: int = 0
 
+    def count_end(self, why: cycle_events.PromiseEnd) -> None:
+        """A promise was ended by an event."""
+        self.earlier += why is cycle_events.PromiseEnd.EARLIER
+        self.broken += why is cycle_events.PromiseEnd.BROKEN
+        self.voided += why not in (cycle_events.PromiseEnd.EARLIER, cycle_events.PromiseEnd.BROKEN)
+
+    def count_use(self, used: Used) -> None:
+        """A grant used a promise up."""
+        self.kept += used is Used.KEPT
+        self.voided += used is Used.VOIDED
+        self.broken += used is Used.BROKEN
+
 
 class OpenReason(msgspec.Struct, frozen=True):
     """A reason in force, by the service that wrote it, for one subject."""
@@ -146,3 +159,4 @@ class State(msgspec.Struct, kw_only=True):
     lost: dict[AttemptId, tuple[HostId, ...]] = {}
     breaker: dict[PoolId, int] = {}
     longest_lease_ms: int = 0
+    outcomes: dict[str, dict[BudgetId, Recorded]] = {}

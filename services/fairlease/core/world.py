@@ -24,7 +24,6 @@ from fairlease.core.state import (
     OpenReason,
     Reservation,
     State,
-    Used,
     promise_of,
     use_of,
 )
@@ -34,6 +33,7 @@ from fairlease_schemas import host as host_events
 from fairlease_schemas import job as job_events
 from fairlease_schemas import reasons
 from fairlease_schemas.envelope import Address, Event, Record
+from fairlease_schemas.evaluation import EvaluationRecorded
 from fairlease_schemas.ids import JobId, job_of
 from fairlease_schemas.policy import PolicyChanged
 from fairlease_schemas.subjects import SCOPES
@@ -53,6 +53,7 @@ _RareEvent = (
     | job_events.JobRefused
     | job_events.CommandRefused
     | job_events.MessageRefused
+    | EvaluationRecorded
 )
 _STATES = msgspec.msgpack.Decoder(State)
 
@@ -174,6 +175,8 @@ class World(Reading):
                 self._member_changed(event)
             case PolicyChanged():
                 self._policy_changed(event, address)
+            case EvaluationRecorded():
+                self.evaluations.recorded(event, now_ms)
             case job_events.JobRefused() | job_events.CommandRefused() | job_events.MessageRefused():
                 pass  # a refusal changes no state; the cursor moves with the record
             case _:
@@ -192,6 +195,7 @@ class World(Reading):
     def _job_admitted(self, event: job_events.JobAdmitted, address: Address, now_ms: int) -> None:
         job = self._s.jobs[event.job] = lives.begin(event, address, now_ms)
         self.dependents.admitted(job)
+        self.evaluations.admitted(job)
         if job.phase is lives.Phase.WAITING:
             self.line.add(job)
             self._news()
@@ -411,21 +415,15 @@ class World(Reading):
 
     def _promise_ended(self, event: cycle_events.PromiseEnded) -> None:
         if self._s.promises.pop(event.job, None) is not None:
-            book, why = self._s.promise_book, event.why
-            book.earlier += why is cycle_events.PromiseEnd.EARLIER
-            book.broken += why is cycle_events.PromiseEnd.BROKEN
-            book.voided += why not in (cycle_events.PromiseEnd.EARLIER, cycle_events.PromiseEnd.BROKEN)
+            self._s.promise_book.count_end(event.why)
             self._news()
 
     def _use_promise(self, job: JobId, now_ms: int) -> None:
         """A grant uses the job's promise up: kept when it came by the time promised, void after an outage (6.4)."""
         promise = self._s.promises.pop(job, None)
         if promise is not None:
-            book, policy = self._s.promise_book, self._s.policy
-            used = use_of(promise, now_ms, self._s.closed_ms, policy.stop_margin_ms if policy else 0)
-            book.kept += used is Used.KEPT
-            book.voided += used is Used.VOIDED
-            book.broken += used is Used.BROKEN
+            margin_ms = self._s.policy.stop_margin_ms if self._s.policy else 0
+            self._s.promise_book.count_use(use_of(promise, now_ms, self._s.closed_ms, margin_ms))
 
 
 def _index_order(job: lives.Job) -> Address:

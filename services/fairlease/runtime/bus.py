@@ -18,7 +18,7 @@ Each rule below answers a defect of faststream 0.7 that tests/services/test_bus.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -58,6 +58,7 @@ class Message(msgspec.Struct, frozen=True):
     time_ms: int
     subject: str
     data: bytes
+    headers: Mapping[str, str] = {}
 
 
 OnMessages = Callable[[list[Message]], Awaitable[None]]
@@ -288,7 +289,7 @@ async def _messages(message: StreamMessage[Any]) -> list[Message]:
     for raw in message.raw_message:
         place = raw.metadata
         time_ms = int(place.timestamp.timestamp() * 1_000)
-        batch.append(Message(place.stream, place.sequence.stream, time_ms, raw.subject, raw.data))
+        batch.append(Message(place.stream, place.sequence.stream, time_ms, raw.subject, raw.data, raw.headers or {}))
     return batch
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from fairlease.runtime import cloudevent
 from fairlease.runtime.bus import Message
 from fairlease.runtime.strict import no_credential, plain_text, strict_json
 from fairlease_schemas import commands, reports
@@ -42,13 +43,15 @@ def unreadable(data: bytes, error: object) -> Unreadable:
     """What is kept of bytes that cannot be read: size, SHA-256 and the reason in at most 200 characters.
 
     A reason may quote what was written, such as the name of a field; one that looks like a secret is not repeated.
+    Of an envelope that is wrong also which of its fields.
     """
+    field = error.field if isinstance(error, cloudevent.EnvelopeWrong) else ""
     kind = kind_of(str(error))
     if kind:
         error = f"it holds what looks like {kind} (rule 1.13): leave it out"
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(error)[:200])
     text = unicodedata.normalize("NFC", shown.encode(errors="replace").decode())
-    return Unreadable(size=len(data), sha256=hashlib.sha256(data).hexdigest(), error=text)
+    return Unreadable(size=len(data), sha256=hashlib.sha256(data).hexdigest(), error=text, field=field)
 
 
 def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of commands.VERBS and reports.KINDS
@@ -58,15 +61,16 @@ def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of co
     not in normal form C, a float), is unreadable too, and so is a command whose text a terminal or a log would
     obey, or that holds what looks like a secret: the record that refuses it would keep it for ever. Reports are
     let be: what a process left behind is told as it is, and escaped where it is shown. The contract inside a
-    `submit-job` is left as it came.
+    `submit-job` is left as it came. A command may come as a CloudEvent (cloudevent.py).
     """
     verb = last_token(message.subject)
     decoder = _DECODERS.get(verb)
     if decoder is None:
         return unreadable(message.data, "no such verb or kind")
     try:
-        said = decoder.decode(message.data)
-        strict_json(message.data)
+        data = _carried(message, verb) if verb in commands.VERBS else message.data
+        said = decoder.decode(data)
+        strict_json(data)
         if not isinstance(said, commands.SubmitJob):
             plain = msgspec.to_builtins(said)
             canonical(plain)
@@ -76,6 +80,13 @@ def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of co
     except (ValueError, RecursionError) as error:
         return unreadable(message.data, error)
     return said
+
+
+def _carried(message: Message, verb: str) -> bytes:
+    """The command in its envelope, if it has one; the event's id is its request id where it takes one and has none."""
+    data, event_id = cloudevent.opened(verb, message.headers, message.data)
+    has_request_id = "request_id" in commands.VERBS[verb].__struct_fields__
+    return cloudevent.with_request_id(data, event_id) if event_id and has_request_id else data
 
 
 def read_timer(service: str, message: Message) -> Answer | None:

@@ -3,6 +3,9 @@
 There are no acknowledgements: the record that answers a message moves the cursor in the fold, and
 what lies at or below the cursor is dropped here. Of timers only the newest is kept: it says that all
 instants before it have passed, and its answer moves the cursor over the older ones.
+
+Streams take turns: an account that sends a thousand commands a second fills its own queue and its own part of a
+record, and nobody else's. Who sent first would else wait behind all that the other has sent before.
 """
 
 import asyncio
@@ -20,25 +23,21 @@ MAX_BATCH_BYTES: Final = 96 * 1024
 """What the answers of one record may take; its events repeat much of it, and a record fits 256 KiB."""
 
 MAX_WAITING: Final = 1_024
-"""How many may wait before reading pauses: the rest keeps in the bus."""
+"""How many of a stream may wait before reading it pauses: the rest keeps in the bus."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 
 
 class Pending:
-    """Per stream a queue in the order of the stream.
-
-    `full` is set while a whole batch waits, `room` while reading may go on.
-    """
+    """Per stream a queue in the order of the stream; `full` is set while a whole batch waits."""
 
     def __init__(self, timers_stream: str = "", batch_size: int = MAX_BATCH) -> None:
         self._timers_stream = timers_stream
         self._batch_size = batch_size
         self._queues: dict[str, deque[tuple[Answer, int]]] = {}
         self._count = 0
+        self._rooms: dict[str, asyncio.Event] = {}
         self.full = asyncio.Event()
-        self.room = asyncio.Event()
-        self.room.set()
 
     def __len__(self) -> int:
         return self._count
@@ -53,7 +52,7 @@ class Pending:
             queue.clear()
         queue.append((answer, len(_ENCODER.encode(answer))))
         self._count += 1
-        self._mark()
+        self._mark(answer.stream)
 
     def drop(self, cursor: Callable[[str], int]) -> None:
         """Drops, per stream, what is at or below its cursor: it was answered, by whichever replica."""
@@ -62,7 +61,7 @@ class Pending:
             while queue and queue[0][0].seq <= answered:
                 queue.popleft()
                 self._count -= 1
-        self._mark()
+        self._mark(*self._rooms)
 
     def forget(self, answers: Iterable[Answer]) -> None:
         """Drops messages that had no effect; they are the oldest of their streams."""
@@ -74,33 +73,58 @@ class Pending:
     def batch(self, limit: int = MAX_BATCH, limit_bytes: int = MAX_BATCH_BYTES) -> tuple[Answer, ...]:
         """The next messages to decide on, at least one when any waits.
 
-        1. By the bus's time, then stream, then sequence, so that replicas decide alike;
-        2. but of each stream a prefix, also when the bus's clock stepped back;
-        3. at most `limit` messages and `limit_bytes` of canonical text, which one message may exceed.
+        1. At most `limit` messages and `limit_bytes` of canonical text, which one message may exceed: the first of
+           every stream, then the second of each, and so on;
+        2. of each stream a prefix, also when the bus's clock stepped back;
+        3. by the bus's time, then stream, then sequence, so that replicas decide alike.
         """
-        heads = [(queue[0][0].time_ms, stream, 0) for stream, queue in self._queues.items() if queue]
+        heads = [(0, queue[0][0].time_ms, stream) for stream, queue in self._queues.items() if queue]
+        heapify(heads)
+        taken: dict[str, int] = {}
+        count = size = 0
+        while heads and count < limit:
+            index, _, stream = heappop(heads)
+            queue = self._queues[stream]
+            answer_size = queue[index][1]
+            if count and size + answer_size > limit_bytes:
+                break
+            taken[stream] = index + 1
+            count, size = count + 1, size + answer_size
+            if index + 1 < min(len(queue), limit):
+                heappush(heads, (index + 1, queue[index + 1][0].time_ms, stream))
+        return self._in_order(taken)
+
+    def _in_order(self, taken: dict[str, int]) -> tuple[Answer, ...]:
+        """So many of each stream, merged by time."""
+        heads = [(self._queues[stream][0][0].time_ms, stream, 0) for stream in taken]
         heapify(heads)
         chosen: list[Answer] = []
-        size = 0
-        while heads and len(chosen) < limit:
+        while heads:
             _, stream, index = heappop(heads)
-            queue = self._queues[stream]
-            answer, answer_size = queue[index]
-            if chosen and size + answer_size > limit_bytes:
-                break
-            chosen.append(answer)
-            size += answer_size
-            if index + 1 < min(len(queue), limit):
-                heappush(heads, (queue[index + 1][0].time_ms, stream, index + 1))
+            chosen.append(self._queues[stream][index][0])
+            if index + 1 < taken[stream]:
+                heappush(heads, (self._queues[stream][index + 1][0].time_ms, stream, index + 1))
         return tuple(chosen)
+
+    def room(self, stream: str) -> asyncio.Event:
+        """Set while reading the stream may go on."""
+        room = self._rooms.get(stream)
+        if room is None:
+            room = self._rooms[stream] = asyncio.Event()
+            self._mark(stream)
+        return room
 
     def has_from(self, stream: str) -> int:
         """The sequence of the newest message of the stream that waits; 0 when none does."""
         queue = self._queues.get(stream)
         return queue[-1][0].seq if queue else 0
 
-    def _mark(self) -> None:
-        for event, holds in ((self.full, self._count >= self._batch_size), (self.room, self._count < MAX_WAITING)):
+    def _mark(self, *streams: str) -> None:
+        """Set or clear what tells of the whole, and of these streams' rooms."""
+        marks = [(self.full, self._count >= self._batch_size)]
+        known = (stream for stream in streams if stream in self._rooms)
+        marks += [(self._rooms[stream], len(self._queues.get(stream, ())) < MAX_WAITING) for stream in known]
+        for event, holds in marks:
             if holds:
                 event.set()
             else:

@@ -168,10 +168,10 @@ class Process:
             for message in messages:
                 await arrived.put(message)
 
-        self._tasks.start(self._read(service, arrived))
+        self._tasks.start(self._read(service, stream, arrived))
         await self._bus.inputs(stream, filters, cursor, put)
 
-    async def _read(self, service: Service, arrived: asyncio.Queue[Message]) -> None:
+    async def _read(self, service: Service, stream: str, arrived: asyncio.Queue[Message]) -> None:
         """Makes answers of one stream's messages, several at once, and keeps their order.
 
         Nothing is lost when it stops midway: the cursor is in the log, and the next start reads again.
@@ -184,7 +184,7 @@ class Process:
                 if answer is not None:
                     self._pending.add(answer)
             self.fold.news.set()
-            await self._pending.room.wait()
+            await self._pending.room(stream).wait()
 
     async def _answer(self, service: Service, message: Message) -> Answer | None:
         read = service.read

@@ -20,10 +20,10 @@ Side = tuple[BudgetId, PoolId]
 
 
 class Entitled(msgspec.Struct, frozen=True, kw_only=True):
-    """GPU-milliseconds of the period: held by budgeted work within its entitlement, and beyond it."""
+    """GPU-time of the period: held by budgeted work within its entitlement, and beyond it."""
 
-    within: int = 0
-    beyond: int = 0
+    within_gpu_ms: int = 0
+    beyond_gpu_ms: int = 0
 
 
 class Impact:
@@ -70,7 +70,7 @@ class Impact:
         entitled = dict(self._entitled)
         self._divide(entitled, tree, now_ms)
         within, total = self._bucket(entitled, now_ms)
-        return Entitled(within=self._within + within, beyond=self._total + total - self._within - within)
+        return Entitled(within_gpu_ms=self._within + within, beyond_gpu_ms=self._total + total - self._within - within)
 
     def _hold(self, budget: BudgetId, pool: PoolId, gpus: int) -> None:
         side = (budget, pool)

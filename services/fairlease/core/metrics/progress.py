@@ -20,7 +20,7 @@ FAILURES = frozenset((End.FAILED, End.TIMED_OUT, End.START_FAILED, End.RESUME_RE
 
 
 class Fate(StrEnum):
-    """What became of a piece of held time; the names are those of the figures."""
+    """What became of a piece of held time; the figures name it so, with its unit."""
 
     KEPT = "kept"
     STOPPED = "stopped"
@@ -30,22 +30,22 @@ class Fate(StrEnum):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """GPU-milliseconds of the period whose fate is known; all but `kept` are lost.
+    """GPU-time of the period whose fate is known; all but `kept_gpu_ms` are lost.
 
-    `stopped`: since the last checkpoint of attempts that were told to leave or met a fault; `failed`: the same of
-    attempts that failed; `restart`: from grant to running of attempts after the first that ran; `abandoned`: in a
+    Stopped: since the last checkpoint of attempts that were told to leave or met a fault; failed: the same of
+    attempts that failed; restart: from grant to running of attempts after the first that ran; abandoned: in a
     checkpoint that nobody went on from.
     """
 
-    kept: int = 0
-    stopped: int = 0
-    failed: int = 0
-    restart: int = 0
-    abandoned: int = 0
+    kept_gpu_ms: int = 0
+    stopped_gpu_ms: int = 0
+    failed_gpu_ms: int = 0
+    restart_gpu_ms: int = 0
+    abandoned_gpu_ms: int = 0
 
     @property
-    def known(self) -> int:
-        return self.kept + self.stopped + self.failed + self.restart + self.abandoned
+    def known_gpu_ms(self) -> int:
+        return self.kept_gpu_ms + self.stopped_gpu_ms + self.failed_gpu_ms + self.restart_gpu_ms + self.abandoned_gpu_ms
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -111,4 +111,4 @@ class Fates:
         self._sums[fate] += self._saved.pop(job, 0)
 
     def result(self) -> Progress:
-        return Progress(**{str(fate): amount for fate, amount in self._sums.items()})
+        return Progress(**{f"{fate}_gpu_ms": amount for fate, amount in self._sums.items()})

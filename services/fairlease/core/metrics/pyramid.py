@@ -21,20 +21,21 @@ OnHeld = Callable[[BudgetId, PoolId, int], None]
 
 
 class Levels(msgspec.Struct, frozen=True, kw_only=True):
-    """GPU-milliseconds of the period. `held` and `budgeted` are the scope's, all other numbers are of whole pools.
+    """GPU-time of the period. What is held and budgeted is the scope's, all other numbers are of whole pools.
 
-    `everybody` = held by anyone; schedulable = everybody + reserved + fragmentation + no_demand. `reserved` stood
-    free on hosts kept for a job that waits; of the rest `fragmentation` is as much as others waited for in vain.
+    `everybody_gpu_ms` is held by anyone; schedulable = everybody + reserved + fragmentation + no demand. What is
+    reserved stood free on hosts kept for a job that waits; of the rest fragmentation is as much as others waited for
+    in vain.
     """
 
-    installed: int = 0
-    schedulable: int = 0
-    everybody: int = 0
-    held: int = 0
-    budgeted: int = 0
-    reserved: int = 0
-    fragmentation: int = 0
-    no_demand: int = 0
+    installed_gpu_ms: int = 0
+    schedulable_gpu_ms: int = 0
+    everybody_gpu_ms: int = 0
+    held_gpu_ms: int = 0
+    budgeted_gpu_ms: int = 0
+    reserved_gpu_ms: int = 0
+    fragmentation_gpu_ms: int = 0
+    no_demand_gpu_ms: int = 0
 
 
 class Tenancy(msgspec.Struct, frozen=True):
@@ -127,14 +128,14 @@ class Pyramid:
             return sum(getattr(pool, name).upto(at_ms) for pool in found)
 
         return Levels(
-            installed=total("installed"),
-            schedulable=total("schedulable"),
-            everybody=total("everybody"),
-            held=total("held"),
-            budgeted=total("budgeted"),
-            reserved=total("kept"),
-            fragmentation=total("free"),
-            no_demand=total("rest") - total("free"),
+            installed_gpu_ms=total("installed"),
+            schedulable_gpu_ms=total("schedulable"),
+            everybody_gpu_ms=total("everybody"),
+            held_gpu_ms=total("held"),
+            budgeted_gpu_ms=total("budgeted"),
+            reserved_gpu_ms=total("kept"),
+            fragmentation_gpu_ms=total("free"),
+            no_demand_gpu_ms=total("rest") - total("free"),
         )
 
     # what happens ------------------------------------------------------------------------------------

@@ -26,24 +26,24 @@ class Cost(msgspec.Struct, frozen=True):
     """How often, and GPU-milliseconds: lost since the last checkpoint, and from grant to running afterwards."""
 
     count: int = 0
-    lost: int = 0
-    restart: int = 0
+    lost_gpu_ms: int = 0
+    restart_gpu_ms: int = 0
 
 
 class _Tally:
     """A cost that grows."""
 
-    __slots__ = ("count", "lost", "restart")
+    __slots__ = ("count", "lost_gpu_ms", "restart_gpu_ms")
 
     def __init__(self) -> None:
-        self.count = self.lost = self.restart = 0
+        self.count = self.lost_gpu_ms = self.restart_gpu_ms = 0
 
     def frozen(self) -> Cost:
-        return Cost(self.count, self.lost, self.restart)
+        return Cost(self.count, self.lost_gpu_ms, self.restart_gpu_ms)
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The period's figures. `evicted` counts by reason, then by licence; `held` is GPU-milliseconds of all attempts.
+    """The period's figures. `evicted` counts by reason, then by licence; `held_gpu_ms` is of all attempts.
 
     `retries` are the job's own failures that were tried again. A resume is a later attempt of a job with a
     checkpoint, and succeeded when all of its parts ran.
@@ -53,7 +53,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     preempted: Cost
     faults: Cost
     retries: Cost
-    held: int
+    held_gpu_ms: int
     window_breaks: int
     loops: int
     turns: int
@@ -123,14 +123,14 @@ class Evictions:
             return
         if cost is not self._costs["preempted"] and self._period.holds(at_ms):
             cost.count += 1
-        cost.lost += attempt.gpus * self._period.length_ms(cut.saved_ms, at_ms)
+        cost.lost_gpu_ms += attempt.gpus * self._period.length_ms(cut.saved_ms, at_ms)
 
     def retried(self, job: Job, at_ms: int) -> None:
         """The job's own failure is tried again; what the last attempt had not saved is burned."""
         cost = self._costs["retries"]
         cost.count += self._period.holds(at_ms)
         cut = cut_of(job)
-        cost.lost += job.attempts[-1].gpus * self._period.length_ms(cut.saved_ms, cut.ended_ms)
+        cost.lost_gpu_ms += job.attempts[-1].gpus * self._period.length_ms(cut.saved_ms, cut.ended_ms)
 
     def saved(self, at_ms: int) -> None:
         self._counts["checkpoints"] += self._period.holds(at_ms)
@@ -143,7 +143,7 @@ class Evictions:
         evicted = {reason: dict(sorted(found.items())) for reason, found in sorted(self._evicted.items())}
         return Recovery(
             evicted=evicted,
-            held=held,
+            held_gpu_ms=held,
             preempted=self._costs["preempted"].frozen(),
             faults=self._costs["faults"].frozen(),
             retries=self._costs["retries"].frozen(),
@@ -170,7 +170,7 @@ class Evictions:
         if before is not None and cost is None and before.end in (End.FAILED, End.TIMED_OUT):
             cost = self._costs["retries"]
         if cost is not None:
-            cost.restart += attempt.gpus * self._period.length_ms(attempt.granted_ms, at_ms)
+            cost.restart_gpu_ms += attempt.gpus * self._period.length_ms(attempt.granted_ms, at_ms)
 
     def _cost_of(self, attempt: Attempt) -> _Tally | None:
         if attempt.end is End.PREEMPTED:

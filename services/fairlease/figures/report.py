@@ -1,8 +1,7 @@
 """The figures under their public names: what the live log, the simulator and a replay report alike.
 
 Names and units are fixed (docs/outputs.md): seconds where a key ends in `_s`, GPU-hours in `_gpu_h`, ratios from
-0 to 1, null where there is nothing to divide. This is the one place of core that divides: nothing here decides,
-and nothing of it is recorded.
+0 to 1, null where there is nothing to divide.
 """
 
 from typing import Any
@@ -28,10 +27,10 @@ def report_of(figures: Figures) -> Data:
         "gpus": counts.gpus,
         "days": round((figures.period.until_ms - figures.period.since_ms) / DAY_MS, 4),
         "jobs": {"submitted": counts.submitted, "started": counts.started, "finished": counts.finished},
-        "availability": ratio(levels.schedulable, levels.installed),
-        "occupancy": ratio(levels.held, levels.schedulable),
-        "impact": ratio(figures.entitled.within, levels.held),
-        "progress": ratio(figures.progress.kept, figures.progress.known),
+        "availability": ratio(levels.schedulable_gpu_ms, levels.installed_gpu_ms),
+        "occupancy": ratio(levels.held_gpu_ms, levels.schedulable_gpu_ms),
+        "impact": ratio(figures.entitled.within_gpu_ms, levels.held_gpu_ms),
+        "progress": ratio(figures.progress.kept_gpu_ms, figures.progress.known_gpu_ms),
         "utilisation": None,
         "fulfilment": _fulfilment(figures),
         "wait": {str(group): seconds(figures.waiting.wait[group]) for group in WAITS},
@@ -103,9 +102,9 @@ def _preemption(figures: Figures) -> Data:
     preempted = recovery.preempted
     return {
         "count": preempted.count,
-        "lost_gpu_h": gpu_hours(preempted.lost),
-        "restart_gpu_h": gpu_hours(preempted.restart),
-        "overhead": ratio(preempted.lost + preempted.restart, recovery.held),
+        "lost_gpu_h": gpu_hours(preempted.lost_gpu_ms),
+        "restart_gpu_h": gpu_hours(preempted.restart_gpu_ms),
+        "overhead": ratio(preempted.lost_gpu_ms + preempted.restart_gpu_ms, recovery.held_gpu_ms),
         "window_breaks": recovery.window_breaks,
         "loops": recovery.loops,
         "turns": recovery.turns,
@@ -132,23 +131,23 @@ def _slowdown(spread: Spread) -> Data:
 def _gpu_hours(figures: Figures) -> Data:
     levels, progress, entitled = figures.levels, figures.progress, figures.entitled
     numbers = {
-        "installed": levels.installed,
-        "schedulable": levels.schedulable,
-        "held": levels.held,
-        "held_by_everybody": levels.everybody,
-        "held_budgeted": levels.budgeted,
-        "within_entitlement": entitled.within,
-        "beyond_entitlement": entitled.beyond,
-        "held_idle": levels.held - levels.budgeted,
-        "free_reserved": levels.reserved,
-        "free_fragmentation": levels.fragmentation,
-        "free_no_demand": levels.no_demand,
-        "kept": progress.kept,
-        "lost_stopped": progress.stopped,
-        "lost_failed": progress.failed,
-        "lost_restart": progress.restart,
-        "lost_abandoned": progress.abandoned,
-        "unknown": figures.recovery.held - progress.known,
+        "installed": levels.installed_gpu_ms,
+        "schedulable": levels.schedulable_gpu_ms,
+        "held": levels.held_gpu_ms,
+        "held_by_everybody": levels.everybody_gpu_ms,
+        "held_budgeted": levels.budgeted_gpu_ms,
+        "within_entitlement": entitled.within_gpu_ms,
+        "beyond_entitlement": entitled.beyond_gpu_ms,
+        "held_idle": levels.held_gpu_ms - levels.budgeted_gpu_ms,
+        "free_reserved": levels.reserved_gpu_ms,
+        "free_fragmentation": levels.fragmentation_gpu_ms,
+        "free_no_demand": levels.no_demand_gpu_ms,
+        "kept": progress.kept_gpu_ms,
+        "lost_stopped": progress.stopped_gpu_ms,
+        "lost_failed": progress.failed_gpu_ms,
+        "lost_restart": progress.restart_gpu_ms,
+        "lost_abandoned": progress.abandoned_gpu_ms,
+        "unknown": figures.recovery.held_gpu_ms - progress.known_gpu_ms,
     }
     return {name: gpu_hours(amount) for name, amount in numbers.items()}
 
@@ -166,7 +165,11 @@ def _recovery(figures: Figures) -> Data:
 
 
 def _cost(cost: Cost) -> Data:
-    return {"count": cost.count, "lost_gpu_h": gpu_hours(cost.lost), "restart_gpu_h": gpu_hours(cost.restart)}
+    return {
+        "count": cost.count,
+        "lost_gpu_h": gpu_hours(cost.lost_gpu_ms),
+        "restart_gpu_h": gpu_hours(cost.restart_gpu_ms),
+    }
 
 
 def _operations(figures: Figures) -> Data:
