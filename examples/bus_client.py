@@ -1,8 +1,8 @@
 """A cell's client over the bus, with nats-py and nothing of Fairlease: what a pipeline or a bot needs, and no more.
 
 It publishes `fl.<cell>.cmd.<account>.*`, hears `fl.<cell>.answer.<account>.*` and `fl.<cell>.feed.>`, and asks
-`fl.<cell>.ask.explainer.*`: a client's rights. Commands go as CloudEvents in binary mode. A plain subscription may miss
-what was said while the connection was away, so whoever waits here also asks now and then.
+`fl.<cell>.ask.explainer.*`: a client's rights, by the account's key. Commands go as CloudEvents in binary mode. A plain
+subscription may miss what was said while the connection was away, so whoever waits here also asks now and then.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import json
 import os
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -35,23 +36,26 @@ class Away(Exception):
 class CellClient:
     """One account's view of a cell; `open` it first."""
 
-    def __init__(self, url: str, cell: str, account: str) -> None:
-        self.url, self.cell, self.account = url, cell, account
+    def __init__(self, url: str, cell: str, account: str, creds: str = "") -> None:
+        self.url, self.cell, self.account, self.creds = url, cell, account, creds
         self._client = Client()
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._early: dict[int, dict[str, Any]] = {}
 
     @classmethod
     def of_environment(cls) -> "CellClient":
-        """By FAIRLEASE_URL, FAIRLEASE_CELL (`lab`) and FAIRLEASE_ACCOUNT (`local`)."""
+        """By FAIRLEASE_URL, FAIRLEASE_CELL (`lab`), FAIRLEASE_ACCOUNT (`local`) and FAIRLEASE_CREDS, its key's file."""
         env = os.environ
         url = env.get("FAIRLEASE_URL", "nats://127.0.0.1:4222")
-        return cls(url, env.get("FAIRLEASE_CELL", "lab"), env.get("FAIRLEASE_ACCOUNT", "local"))
+        return cls(
+            url, env.get("FAIRLEASE_CELL", "lab"), env.get("FAIRLEASE_ACCOUNT", "local"), env.get("FAIRLEASE_CREDS", "")
+        )
 
     async def open(self) -> None:
-        """Connect, and hear answers from now on; Away when nobody is there."""
+        """Connect, and hear answers from now on; Away when nobody is there, or the key is none that the bus knows."""
         try:
-            self._client = await asyncio.wait_for(nats.connect(self.url, max_reconnect_attempts=-1), CONNECT_S)
+            options = {"max_reconnect_attempts": -1, **_proof(self.creds)}
+            self._client = await asyncio.wait_for(nats.connect(self.url, **options), CONNECT_S)
             await self._client.subscribe(f"fl.{self.cell}.answer.{self.account}.*", cb=self._heard)
             await self._client.flush(10)
         except (OSError, nats.errors.Error, TimeoutError) as error:
@@ -122,6 +126,17 @@ class CellClient:
             return self._early.pop(seq)
         self._answers[seq] = asyncio.get_running_loop().create_future()
         return await self._answers[seq]
+
+
+def _proof(creds: str) -> dict[str, Any]:
+    """What a connection proves itself by: the file holds an identity, whose inboxes alone it may hear, and a seed."""
+    if not creds:
+        return {}
+    try:
+        key = json.loads(Path(creds).read_text(encoding="utf-8"))
+        return {"nkeys_seed_str": key["seed"], "inbox_prefix": f"_INBOX.{key['identity']}".encode()}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Away(f"no key in {creds} (FAIRLEASE_CREDS): {type(error).__name__}") from None
 
 
 async def messages(heard: Subscription, every_s: float) -> AsyncIterator[dict[str, Any] | None]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from fairlease.runtime.keys import key_path
 from fairlease.runtime.settings import url_in
 from tests.house.tree import ROOT
 from tests.live.cell import Cell, cell_at
@@ -57,10 +58,11 @@ def _names(folder: Path) -> list[str]:
 
 
 def env_of(cell: Cell, system: dict[str, str], folder: Path) -> dict[str, str]:
-    """What the runner gives the step: nothing of ours but where the cell is and who asks."""
+    """What the runner gives the step: nothing of ours but where the cell is, who asks, and his key."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
     files = {"GITHUB_OUTPUT": str(folder / "output"), "GITHUB_STEP_SUMMARY": str(folder / "summary")}
-    return {**kept, **files, "FAIRLEASE_URL": url_in(cell.home), "FAIRLEASE_ACCOUNT": "ci", **system}
+    ours = {"FAIRLEASE_ACCOUNT": "ci", "FAIRLEASE_CREDS": str(key_path(cell.home, "client-ci"))}
+    return {**kept, **files, **ours, "FAIRLEASE_URL": url_in(cell.home), **system}
 
 
 def made(cell: Cell, folder: Path, job: Job) -> Path:
@@ -165,6 +167,18 @@ async def test_without_a_cell_the_step_says_so(tmp_path: Path, cell: Cell) -> No
     )
     out, _ = await asyncio.wait_for(child.communicate(), LIMIT_S)
     assert (child.returncode, "::error title=fairlease::no bus at" in out.decode()) == (69, True), out.decode()
+
+
+@pytest.mark.parametrize("creds", ["", "/nowhere/ci.key", "{home}/keys/deployer.key"])
+async def test_without_the_accounts_key_the_step_does_nothing(tmp_path: Path, cell: Cell, creds: str) -> None:
+    mine = job("6")
+    (tmp_path / "job.json").write_text(json.dumps(cell.body(mine)["contract"]))
+    system = GITHUB | {"GITHUB_RUN_ATTEMPT": "6", "FAIRLEASE_CREDS": creds.format(home=cell.home)}
+    child = await spawned(cell, tmp_path, "ci/pipeline.py", system, "job.json")
+    out, _ = await asyncio.wait_for(child.communicate(), LIMIT_S)
+    assert child.returncode == 69, out.decode()
+    await cell.journal.read()
+    assert mine.id not in cell.journal.admitted
 
 
 async def test_a_bot_empties_a_host_under_a_job_and_gives_it_back_with_its_checks(cell: Cell, tmp_path: Path) -> None:
