@@ -47,8 +47,10 @@ class DrainView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandAnswer(View, frozen=True, kw_only=True, tag_field="kind", tag="Answer"):
-    """The answer to the command at `seq` of the account's inbox; `outcome` is `accepted`, `repeated` or `refused`.
+    """The answer to the command at `seq` of the account's inbox.
 
+    `outcome` is `accepted`; `unchanged` when it asked for what was so already, or for the end of what is not there;
+    `repeated` for a submission whose job is there already; or `refused`, and `problems` say why.
     `drain` is the host's drain after a command about one.
     """
 

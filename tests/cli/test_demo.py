@@ -58,7 +58,7 @@ async def test_a_claim_that_came_after_the_window_is_made_again_behind_a_longer_
 
 
 async def test_the_window_is_as_long_as_a_slow_machine_needs_for_the_typing(tmp_path: Path) -> None:
-    told = _Typed(tmp_path, [WHY], slowest_s=2.0)
+    told = _Typed(tmp_path, [WHY], slowest_s=3.0)
     await demo._promise(told, ["idle-1", "idle-2"])
     assert told.windows == ["24s"]
 

@@ -308,7 +308,7 @@ async def _promise(demo: Demo, idle: list[str]) -> str:
     """
     window_s = 0
     for number in range(_TRIES):
-        window_s = min(max(_SHORTEST_WINDOW_S, round(12 * demo.slowest_s)), _LONGEST_WINDOW_S) * 2**number
+        window_s = min(max(_SHORTEST_WINDOW_S, round(8 * demo.slowest_s)), _LONGEST_WINDOW_S) * 2**number
         speech = await _window(demo, idle, window_s)
         vision, why = await _claim(demo)
         if why is not None:

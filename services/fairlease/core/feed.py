@@ -10,9 +10,19 @@ from fairlease.core.view import as_of, drain_view, holds_told
 from fairlease.core.world import World
 from fairlease_schemas import host as host_events
 from fairlease_schemas import job as job_events
-from fairlease_schemas.commands import RequestDrain, UndrainHost
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangeMember,
+    CordonHost,
+    HoldJob,
+    ReleaseJob,
+    RequestDrain,
+    ReturnHost,
+    UndrainHost,
+)
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted
-from fairlease_schemas.envelope import Answer, Misshapen, Record, Submitted, Unreadable
+from fairlease_schemas.envelope import Answer, Event, Misshapen, Record, Submitted, Unreadable
 from fairlease_schemas.explain import CommandAnswer, FeedEvent, HostEvent
 from fairlease_schemas.ids import JobId, job_id, job_of
 from fairlease_schemas.job import CommandRefused, JobAdmitted, JobRefused, MessageRefused, Problem
@@ -57,7 +67,7 @@ def answers_of(world: World, record: Record) -> Iterator[CommandAnswer]:
         name = _job(answer)
         first = _first_job(answer)
         job = world.jobs.get(first)
-        outcome = "refused" if problems else "accepted"
+        outcome = "refused" if problems else "accepted" if _has_done(world, record, answer) else "unchanged"
         if not problems and isinstance(answer.said, Submitted):
             outcome = "accepted" if first in admitted else "repeated"
             admitted.discard(first)
@@ -118,6 +128,28 @@ def hosts_of(world: World, record: Record) -> Iterator[tuple[int, HostEvent]]:
                     as_of=as_of(world),
                 ),
             )
+
+
+def _has_done(world: World, record: Record, answer: Answer) -> bool:
+    """Whether the record has an event about what the command names; without one it was so already.
+
+    Of two commands about one thing in one record the second is said to have done what the first did.
+    """
+    said = answer.said
+    if isinstance(said, CancelJob | HoldJob | ReleaseJob):
+        jobs = {said.job, *world.dependents.named(said.job)}
+        return any(_job_of(event) in jobs for event in record.events)
+    if isinstance(said, CordonHost | ReturnHost | RequestDrain | UndrainHost):
+        return any(getattr(event, "host", "") == said.host for event in record.events)
+    if isinstance(said, ChangeBudget | ChangeMember):
+        return any(getattr(event, "budget", "") == said.budget for event in record.events)
+    return True
+
+
+def _job_of(event: Event) -> JobId:
+    """The job that the event is about; empty for none."""
+    job: JobId = getattr(event, "job", "")
+    return job or job_of(getattr(event, "attempt", ""))
 
 
 def _is_command(answer: Answer) -> bool:
