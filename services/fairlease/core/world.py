@@ -62,6 +62,7 @@ _RareEvent = (
     | job_events.JobRefused
     | job_events.CommandRefused
     | job_events.MessageRefused
+    | job_events.RefusalsGathered
     | EvaluationRecorded
 )
 _STATES = msgspec.msgpack.Decoder(State)
@@ -215,8 +216,7 @@ class World:
 
     def has_reasons(self, service: str) -> bool:
         """Whether the service has any reason in force."""
-        prefix = service + ":"
-        return any(key.startswith(prefix) for key in self._s.reasons)
+        return any(key.startswith(f"{service}:") for key in self._s.reasons)
 
     def reason(self, service: str, subject: str) -> OpenReason | None:
         return self._s.reasons.get(f"{service}:{subject}")
@@ -344,7 +344,9 @@ class World:
                 self._policy_changed(event, address)
             case EvaluationRecorded():
                 self.evaluations.recorded(event, now_ms)
-            case job_events.JobRefused() | job_events.CommandRefused() | job_events.MessageRefused():
+            case job_events.JobRefused() | job_events.CommandRefused():
+                pass  # a refusal changes no state; the cursor moves with the record
+            case job_events.MessageRefused() | job_events.RefusalsGathered():
                 pass  # a refusal changes no state; the cursor moves with the record
             case _:
                 assert_never(event)
@@ -509,10 +511,8 @@ class World:
 
     def _policy_changed(self, event: PolicyChanged, address: Address) -> None:
         before = self._s.policy
-        if before is None or (before.lease_ms, before.stop_margin_ms) != (
-            event.policy.lease_ms,
-            event.policy.stop_margin_ms,
-        ):
+        after = event.policy
+        if before is None or (before.lease_ms, before.stop_margin_ms) != (after.lease_ms, after.stop_margin_ms):
             self._s.ordered |= dict.fromkeys(self._s.hosts, self._s.position)  # their orders say these lengths
         self._s.longest_lease_ms = max(self._s.longest_lease_ms, event.policy.lease_ms)
         self._s.policy_name = event.name
