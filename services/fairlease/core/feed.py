@@ -6,6 +6,7 @@ any time. The world handed in has folded the record already.
 
 from collections.abc import Iterator
 
+from fairlease.core.flood import MAX_TOLD, is_inbox, problems_of
 from fairlease.core.view import as_of, drain_view, holds_told
 from fairlease.core.world import World
 from fairlease_schemas import host as host_events
@@ -25,7 +26,7 @@ from fairlease_schemas.cycle import EvictionOrdered, GangGranted
 from fairlease_schemas.envelope import Answer, Event, Misshapen, Record, Submitted, Unreadable
 from fairlease_schemas.explain import CommandAnswer, FeedEvent, HostEvent
 from fairlease_schemas.ids import JobId, job_id, job_of
-from fairlease_schemas.job import CommandRefused, JobAdmitted, JobRefused, MessageRefused, Problem
+from fairlease_schemas.job import CommandRefused, JobAdmitted, JobRefused, MessageRefused, Problem, RefusalsGathered
 
 _STEPS = (
     JobAdmitted,
@@ -154,7 +155,7 @@ def _job_of(event: Event) -> JobId:
 
 def _is_command(answer: Answer) -> bool:
     """Whether a client account sent it: agents and timers are told nothing."""
-    return "_INBOX_" in answer.stream
+    return is_inbox(answer.stream)
 
 
 def _job(answer: Answer) -> JobId:
@@ -185,7 +186,19 @@ def _problems(record: Record, answer: Answer) -> tuple[Problem, ...]:
         if isinstance(event, JobRefused | CommandRefused):
             if (event.account, event.seq) == (answer.who, answer.seq):
                 return event.problems
-        elif isinstance(event, MessageRefused) and (event.stream, event.seq) == (answer.stream, answer.seq):
-            field = event.field or "message"
-            return (Problem(field=field, rule="L2", value=f"{event.size} bytes", way_out=event.error),)
+        elif isinstance(event, MessageRefused):
+            if (event.stream, event.seq) == (answer.stream, answer.seq):
+                return problems_of(event)
+        elif isinstance(event, RefusalsGathered) and event.stream == answer.stream and answer.seq in event.seqs:
+            return (_one_of_many(event), *event.problems)
     return ()
+
+
+def _one_of_many(event: RefusalsGathered) -> Problem:
+    return Problem(
+        field="message",
+        rule="L2",
+        value=f"one of {len(event.seqs)} messages that were refused at a time",
+        limit=f"{MAX_TOLD} are told one by one",
+        way_out="what follows is wrong with the first of them: send fewer at a time to be told of each",
+    )

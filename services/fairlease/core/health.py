@@ -7,6 +7,7 @@ from fairlease.core import host as hosts
 from fairlease.core.budget import refuse_unreadable
 from fairlease.core.check import return_problems
 from fairlease.core.decision import Decision, decision_ms, is_owed
+from fairlease.core.flood import gathered
 from fairlease.core.host import MAX_POOLS, Host
 from fairlease.core.world import World
 from fairlease_schemas import commands, reports
@@ -43,7 +44,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         events.extend(drain.duties(world, world.policy, now_ms))
     if not events and not any(map(is_owed, answers)):
         return None
-    return Decision(kind="hosts", at_ms=now_ms, events=tuple(events), answers=answers)
+    return Decision(kind="hosts", at_ms=now_ms, events=gathered(answers, events), answers=answers)
 
 
 def _host(world: World, staged: dict[HostId, Host], name: HostId) -> Host | None:
