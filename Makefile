@@ -101,7 +101,7 @@ test-long: $(DEV_READY) ## the tests that take minutes; before an issue is close
 
 .PHONY: demo
 demo: $(RUN_READY) ## the whole system on this machine in under two minutes
-	$(BIN)/fairlease demo $(ARGS)
+	@$(BIN)/fairlease demo $(ARGS)
 
 .PHONY: up
 up: $(RUN_READY) ## start the bus, the services and an agent here, and keep them

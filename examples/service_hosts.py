@@ -5,8 +5,8 @@
 It speaks through the command line alone, as any bot could: `host drain` says by when the host will be
 empty, `hosts -o json` whether it is, `host return` gives it back, with checks made after the work: a command
 that ends with 0 ok, 1 warning, 2 critical or 3 unknown, as those of Nagios do. A host that is not well stays
-out, and the bot says so and goes on. No person is asked, and no window of a running job is broken, because
-no deadline is given.
+out, and the bot ends there with an error: the next one would be taken from the cell as well. No person
+is asked, and no window of a running job is broken, because no deadline is given.
 """
 
 import argparse
@@ -31,10 +31,11 @@ def fairlease(*words: str) -> dict[str, Any]:
     return answer
 
 
-def drain_of(host: str) -> dict[str, Any] | None:
-    """The host's drain as the cell tells it."""
-    rows = fairlease("hosts")["rows"]
-    return next((row.get("drain") for row in rows if row["host"] == host), None)
+def drain_of(host: str) -> tuple[dict[str, Any] | None, int]:
+    """The host's drain as the cell tells it, and the log time of the answer."""
+    view = fairlease("hosts")
+    drain = next((row.get("drain") for row in view["rows"] if row["host"] == host), None)
+    return drain, view["as_of"]["log_time_ms"]
 
 
 def made(check: str, host: str) -> str:
@@ -50,10 +51,22 @@ def made(check: str, host: str) -> str:
 def service(host: str, work: str, checks: list[str]) -> bool:
     """Drain, work, check, return; says how long it took and what was promised. Whether the host is back."""
     answer = fairlease("host", "drain", host, "--reason", "service")
-    promised_s = (answer["drain"]["empty_ms"] - answer["as_of"]["log_time_ms"]) / 1_000
+    drain, told_ms = answer["drain"], answer["as_of"]["log_time_ms"]
     began_s = time.monotonic()
-    while (drain := drain_of(host)) is not None and drain["state"] != "drained":
+    if drain["state"] == "queued":
+        print(f"{host}: queued behind {', '.join(drain['behind'])}", flush=True)
+    while drain is not None and drain["state"] == "queued":  # it has no time before it begins
         time.sleep(LOOK_S)
+        drain, told_ms = drain_of(host)
+        began_s = time.monotonic()
+    if drain is None:
+        raise SystemExit(f"service_hosts: the drain of {host} was called off")
+    promised_s = (drain["empty_ms"] - told_ms) / 1_000
+    while drain is not None and drain["state"] != "drained":
+        time.sleep(LOOK_S)
+        drain, _ = drain_of(host)
+    if drain is None:
+        raise SystemExit(f"service_hosts: the drain of {host} was called off")
     print(f"{host}: empty after {time.monotonic() - began_s:.1f} s, promised within {promised_s:.1f} s", flush=True)
     if work:
         subprocess.run(shlex.split(work.format(host=host)), check=True)  # noqa: S603 - what the operator wrote
@@ -72,8 +85,9 @@ def main() -> None:
     parser.add_argument("--check", action="append", default=[], metavar="NAME=COMMAND", help="a check after the work")
     args = parser.parse_args()
     hosts = args.hosts or [row["host"] for row in fairlease("hosts")["rows"]]
-    if [host for host in hosts if not service(host, args.work, args.check)]:
-        raise SystemExit(1)
+    for number, host in enumerate(hosts):
+        if not service(host, args.work, args.check):
+            raise SystemExit(f"service_hosts: {host} stays out; {len(hosts) - number - 1} more were not looked at")
 
 
 if __name__ == "__main__":

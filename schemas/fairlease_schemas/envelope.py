@@ -106,6 +106,7 @@ Event = (
     | job.JobRefused
     | job.CommandRefused
     | job.MessageRefused
+    | job.RefusalsGathered
     | job.PartReady
     | job.AttemptStarted
     | job.AttemptEnding

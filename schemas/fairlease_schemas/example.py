@@ -77,7 +77,7 @@ SAMPLES: Final[dict[str, Any]] = {
     "why": "expired", "missing": "cycle-closed", "name": "short-lookback", "verb": "cancel-job", "seq": 4, "size": 9,
     "error": "JSON is malformed: invalid character (byte 0)", "weight": 3, "cycle": 7, "number": 1,
     "for_ms": 120000, "grace_ms": 120000, "window_ms": 7200000, "held_gpu_ms": 57600000, "charged_gpu_ms": 57600000,
-    "left": 2, "empty_in_ms": 3660000, "limit_gpus": 100, "held_gpus": 96,
+    "seqs": [4, 5, 6, 7, 8, 9, 11, 12, 13], "left": 2, "empty_in_ms": 3660000, "limit_gpus": 100, "held_gpus": 96,
     "lost_gpu_ms": 5400000, "silent_ms": 135000, "attempts": ["job-edi5652ruja532szcibj-a1"],
     "parts": [{"host": "host-1", "gpus": [0,1,2,3,4,5,6,7]}, {"host": "host-2", "gpus": [0,1,2,3,4,5,6,7]}],
     "inventory": {"pool": "h100", "gpus": ["GPU-5f1c0e8a-0001", "GPU-5f1c0e8a-0002"], "model": "NVIDIA H100 80GB HBM3",
@@ -112,6 +112,7 @@ job-admitted | admission | the job exists and waits, for other jobs first if blo
 job-refused | admission | nothing changes but the inbox cursor; the request id stays free
 command-refused | admission ledger health | nothing changes but the cursor of that stream
 message-refused | admission ledger health | nothing changes but the cursor of that stream
+refusals-gathered | admission ledger health | nothing changes but the cursor of that stream
 part-ready | admission | one more host of the gang is ready; when all are, their orders say go
 attempt-started | admission | one more host of the attempt runs; when all do, the job is `running`
 attempt-ending | admission | the job is `stopping`, and so say its hosts' orders; the first ask's grace stands

@@ -30,23 +30,27 @@ class AsOf(msgspec.Struct, frozen=True, kw_only=True):
 class DrainView(msgspec.Struct, frozen=True, kw_only=True):
     """A drain of a host (7.2): `state` is `queued`, `planned`, `draining` or `drained`.
 
-    `empty_ms` is the calendar's word on when nothing is left, `left` how many attempts are there now;
-    `deadline_ms` absent for none.
+    `empty_ms` is the calendar's word on when nothing is left, absent while the drain is queued: it has no time before
+    it begins. `left` is how many attempts are there now, `deadline_ms` absent for none. A queued one waits `behind`
+    the hosts of its pool that drain, by id.
     """
 
     owner: str
     state: str
     start_ms: int
     deadline_ms: int | None
-    empty_ms: int
+    empty_ms: int | None
     left: int
     reason: str = ""
     external_id: str = ""
+    behind: tuple[str, ...] = ()
 
 
 class CommandAnswer(View, frozen=True, kw_only=True, tag_field="kind", tag="Answer"):
-    """The answer to the command at `seq` of the account's inbox; `outcome` is `accepted`, `repeated` or `refused`.
+    """The answer to the command at `seq` of the account's inbox.
 
+    `outcome` is `accepted`; `unchanged` when it asked for what was so already, or for the end of what is not there;
+    `repeated` for a submission whose job is there already; or `refused`, and `problems` say why.
     `drain` is the host's drain after a command about one.
     """
 

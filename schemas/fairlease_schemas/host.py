@@ -34,12 +34,18 @@ class HostRegistered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class HostHeld(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="host-held"):
-    """A reason why the host takes no new work (7.1); several may stand, each with its owner and kind."""
+    """A reason why the host takes no new work (7.1); several may stand, each with its owner and kind.
+
+    Of devices that changed under running work, `inventory` and `incarnation` are what its agent reported: the host
+    is registered as that once nothing of before is left there.
+    """
 
     host: HostId
     owner: AccountId
     kind: str
     reason: str = ""
+    inventory: Inventory | None = None
+    incarnation: str = ""
 
 
 MAX_CHECKS = 16

@@ -149,6 +149,18 @@ class MessageRefused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     field: str = ""
 
 
+class RefusalsGathered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="refusals-gathered"):
+    """More messages of this inbox than are told one by one were refused in one record: those at `seqs`.
+
+    `problems` are what was wrong with the first of them.
+    """
+
+    account: AccountId
+    stream: str
+    seqs: tuple[int, ...]
+    problems: tuple[Problem, ...]
+
+
 class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):
     """Where the ranks of a gang meet: the address of its first host, and a port that was free there (1.15)."""
 

@@ -119,8 +119,10 @@ def test_the_figures_as_a_person_reads_them(log: str, capsys: pytest.CaptureFixt
     assert main(["metrics", "--log", log, "--pool", "h100"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("2023-11-14 22:13:20 to 2023-11-15 00:13:20 UTC, 2.0h, pool h100; 1 host, 8 GPUs, ")
+    assert main(["metrics", "--log", log, "--since", "5s"]) == 0
+    assert " UTC, 5.0s; 1 host" in capsys.readouterr().out
     assert lines[2:9] == [
-        "LEVEL               GPU-H  OF THE ONE BELOW  LOST ON THE WAY",
+        "LEVEL               GPU-H  OF THE ONE ABOVE  LOST ON THE WAY",
         "installed            16.0",
         "schedulable          16.0           100.0 %",
         "held                 16.0           100.0 %",

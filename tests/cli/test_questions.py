@@ -140,6 +140,13 @@ def test_a_wish_is_one_message_in_the_inbox(cell: Cell, words: str, command: str
     assert "accepted" in seen.out
 
 
+def test_a_wish_with_nothing_to_do_says_so_and_is_no_failure(cell: Cell) -> None:
+    cell.plan.outcome = "unchanged"
+    seen = cell.run("host", "undrain", "host-1")
+    assert (seen.code, seen.err) == (OK, "")
+    assert seen.out.startswith("calling off the drain of host-1: unchanged, there was nothing to do")
+
+
 def test_the_account_of_the_environment_sends(cell: Cell) -> None:
     assert cell.run("job", "cancel", "job-x", FAIRLEASE_ACCOUNT="ci").code == OK
     assert cell.plan.commands[0][0] == "ci/cancel-job"

@@ -348,6 +348,8 @@ def test_a_policy_shows_lengths_and_lists() -> None:
     assert screen(view, NOW, PLAIN).splitlines()[:2] == ["policy    default", "lookback  1m"]
     bounds = PolicyView(name="p", policy={"window_bounds": [{"up_to_gpus": 8, "shortest_ms": 900_000}]}, as_of=AS_OF)
     assert "window_bounds[0].shortest    15m" in screen(bounds, NOW, PLAIN)
+    empty = PolicyView(name="p", policy={"return_checks": []}, as_of=AS_OF)
+    assert screen(empty, NOW, PLAIN).splitlines()[1].split() == ["return_checks", "none"]
 
 
 def test_the_names_of_a_view_are_its_ids() -> None:
@@ -425,12 +427,18 @@ def test_numbers_in_the_words_of_people(said: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     ("state", "numbers", "told"),
     [
-        ("queued", {"left": 2}, "queued, 2 left, empty in 1h at the latest"),
+        (
+            "queued",
+            {"left": 2, "empty_ms": None, "behind": ("host-001", "host-004")},
+            "queued behind host-001, host-004, 2 left",
+        ),
         ("planned", {"start_ms": NOW + 30 * 60_000}, "planned, begins in 30m, empty in 1h at the latest"),
         ("draining", {"left": 1}, "draining, 1 left, empty in 1h at the latest"),
         ("drained", {}, "drained for bot"),
     ],
 )
-def test_a_drain_says_its_state_and_by_when_the_host_is_empty(state: str, numbers: dict[str, int], told: str) -> None:
+def test_a_drain_says_its_state_and_by_when_the_host_is_empty(
+    state: str, numbers: dict[str, object], told: str
+) -> None:
     plain = {"start_ms": NOW, "deadline_ms": None, "empty_ms": NOW + 60 * 60_000, "left": 0}
     assert drain_told(DrainView(owner="bot", state=state, **(plain | numbers)), NOW) == told  # type: ignore[arg-type] # by name

@@ -169,6 +169,7 @@ def waiting() -> Cell:
     cell.step("admission", (cell.answer(saved, "host-001", "FL_LAB_REPORTS"),))
     cell.say(HoldJob(job=claim))
     cell.say(ReleaseJob(job=claim))
+    cell.step("admission", tuple(cell.answer(CancelJob(job="job-none")) for _ in range(9)))
     cell.submit("judged", evaluation="mmlu")
     cell.say(RecordEvaluation(request_id="e1", evaluation="mmlu", outcome=Outcome.PASSED))
     cell.submit("next", after=(After(job=first, when="any"),))

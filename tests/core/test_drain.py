@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairlease.core.view import drain_view
 from fairlease_schemas.commands import CancelJob, RequestDrain, ReturnHost, UndrainHost
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, PromiseEnd, PromiseEnded
 from fairlease_schemas.envelope import Event
@@ -295,6 +296,13 @@ def test_a_drain_that_cannot_be_is_refused_with_field_limit_and_way_out(
 # many at once ---------------------------------------------------------------------------------------
 
 
+def _told(here: Cell, host: int) -> tuple[str, int | None, tuple[str, ...]]:
+    """What people are shown of the host's drain: its state, by when it is empty, and what it waits for."""
+    shown = drain_view(here.world, names(host)[-1])
+    assert shown is not None
+    return shown.state, shown.empty_ms, shown.behind
+
+
 def test_drains_beyond_their_part_of_the_pool_queue_and_follow_by_age() -> None:
     # rule: 7.3
     here = cell(4)
@@ -306,9 +314,18 @@ def test_drains_beyond_their_part_of_the_pool_queue_and_follow_by_age() -> None:
     assert here.world.fleet.hosts["host-003"].holds == ()
     job = whole(here, "r1")
     assert here.phase(job) == "granted"
+    assert [_told(here, host) for host in (1, 3, 2)] == [
+        ("drained", T0, ()),
+        ("queued", None, ("host-001",)),
+        ("queued", None, ("host-001",)),
+    ], "a queued drain has no time before it begins, but hosts it waits for"
     here.say(ReturnHost(host="host-001"), "bot")
     begun = [event for event in of(here, DrainPlanned) if isinstance(event, DrainPlanned) and not event.is_queued]
     assert [event.host for event in begun] == ["host-001", "host-003"]
+    assert [_told(here, host) for host in (3, 2)] == [
+        ("drained", here.now_ms, ()),
+        ("queued", None, ("host-003",)),
+    ]
 
 
 def test_one_host_of_a_pool_may_always_drain() -> None:

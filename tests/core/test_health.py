@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from fairlease_schemas.commands import CordonHost, ReturnHost
+from fairlease_schemas.envelope import LeasesRead
 from fairlease_schemas.host import HostHeld, HostHoldCleared, HostRegistered, Inventory
 from fairlease_schemas.job import CommandRefused, Problem
 from fairlease_schemas.reports import HostUp
@@ -29,7 +30,12 @@ def cleared(owner: str = "ann", kind: str = "cordon") -> HostHoldCleared:
     return HostHoldCleared(host="host-001", owner=owner, kind=kind)
 
 
-CHANGED = held("health", "changed-devices", "devices changed under running work")
+def changed(of: Inventory = SMALLER, boot: str = "boot-1") -> HostHeld:
+    """The hold of a host whose agent said that under running work."""
+    reason = "devices changed under running work"
+    return msgspec.structs.replace(held("health", "changed-devices", reason), inventory=of, incarnation=boot)
+
+
 SAME_AGAIN = cleared("health", "changed-devices")
 
 
@@ -160,26 +166,78 @@ def test_the_pools_of_one_record_are_counted_too() -> None:
 def test_devices_that_change_under_running_work_hold_the_host() -> None:
     cell = Cell().hosts(1).budgets(a=1)
     cell.submit("r1")
-    cell.when(up(of=SMALLER), who="host-001").then(CHANGED)
+    cell.when(up(of=SMALLER), who="host-001").then(changed())
     cell.when(up(of=SMALLER), who="host-001").then()
     assert cell.world.fleet.hosts["host-001"].inventory == inventory(1)
 
 
 def test_the_changed_host_registers_and_is_free_again_once_the_work_is_gone() -> None:
+    # rule: 7.1
     cell = Cell().hosts(1).budgets(a=1)
     job = cell.submit("r1")
     cell.say(up(of=SMALLER), "host-001")
+    assert cell.events(HostRegistered, HostHoldCleared) == [registered()]
     cell.gone(job)
-    cell.when(up(of=SMALLER), who="host-001").then(registered(of=SMALLER), SAME_AGAIN)
+    assert cell.events(HostRegistered, HostHoldCleared) == [registered(), registered(of=SMALLER), SAME_AGAIN]
+    assert cell.world.fleet.hosts["host-001"].holds == ()
+    cell.when(up(of=SMALLER), who="host-001").then()
+    assert cell.phase(cell.submit("r2", gpus_per_host=7)) == "granted"
 
 
-@pytest.mark.parametrize("is_over", [True, False])
-def test_devices_that_come_back_as_they_were_free_the_host(is_over: bool) -> None:
+def test_a_changed_host_becomes_what_it_said_last() -> None:
+    # rule: 7.1
     cell = Cell().hosts(1).budgets(a=1)
     job = cell.submit("r1")
+    smallest = inventory(1, gpus=6)
     cell.say(up(of=SMALLER), "host-001")
-    if is_over:
-        cell.gone(job)
+    cell.when(up("boot-2", smallest), who="host-001").then(SAME_AGAIN, changed(smallest, "boot-2"))
+    cell.gone(job)
+    assert cell.events(HostRegistered) == [registered(), registered("boot-2", smallest)]
+
+
+def test_a_changed_host_waits_for_all_of_its_work() -> None:
+    # rule: 7.1
+    cell = Cell().hosts(1).budgets(a=1)
+    first, second = cell.submit("r1"), cell.submit("r2")
+    cell.say(up(of=SMALLER), "host-001")
+    cell.gone(first)
+    assert cell.events(HostRegistered) == [registered()]
+    cell.gone(second)
+    assert cell.events(HostRegistered) == [registered(), registered(of=SMALLER)]
+
+
+def test_a_changed_host_that_fell_silent_is_not_taken_for_alive() -> None:
+    # rule: 7.6
+    cell = Cell().hosts(1).budgets(a=1)
+    cell.submit("r1")
+    cell.say(up(of=SMALLER), "host-001")
+    silent_ms = cell.now_ms
+    cell.now_ms += 10 * MINUTE
+    said = LeasesRead(due_ms=cell.now_ms, renewed={"host-001": silent_ms})
+    cell.step("health", (cell.answer(said, "health", "FL_LAB_TIMERS"),))
+    cell.settle()
+    assert cell.world.fleet.attempts_on("host-001") == []
+    assert [hold.kind for hold in cell.world.fleet.hosts["host-001"].holds] == ["changed-devices", "lease"]
+    said = LeasesRead(due_ms=cell.now_ms, renewed={"host-001": cell.now_ms})
+    cell.step("health", (cell.answer(said, "health", "FL_LAB_TIMERS"),))
+    cell.settle()
+    assert cell.events(HostRegistered) == [registered(), registered(of=SMALLER)]
+    assert cell.world.fleet.hosts["host-001"].holds == ()
+
+
+def test_other_labels_or_another_block_hold_nobody() -> None:
+    # rule: 7.1
+    cell = Cell().hosts(1).budgets(a=1)
+    cell.submit("r1")
+    moved = msgspec.structs.replace(inventory(1), labels={"nic": "roce"}, block="hall-9/row-1")
+    cell.when(up(of=moved), who="host-001").then(registered(of=moved))
+    assert cell.world.fleet.hosts["host-001"].holds == ()
+
+
+def test_devices_that_come_back_as_they_were_free_the_host() -> None:
+    cell = Cell().hosts(1).budgets(a=1)
+    cell.submit("r1")
+    cell.say(up(of=SMALLER), "host-001")
     cell.when(up(), who="host-001").then(SAME_AGAIN)
     assert cell.world.fleet.hosts["host-001"].holds == ()
 
@@ -241,9 +299,14 @@ def test_other_devices_after_a_refused_boot_wait_for_the_work_that_is_there() ->
     cell = Cell().hosts(1).budgets(a=1)
     job = cell.submit("r1")
     cell.say(up("boot-2", NOTHING), "host-001")
-    cell.when(up("boot-2", SMALLER), who="host-001").then(CHANGED)
+    cell.when(up("boot-2", SMALLER), who="host-001").then(changed(boot="boot-2"))
     cell.gone(job)
-    cell.when(up("boot-2", SMALLER), who="host-001").then(registered("boot-2", SMALLER), SAME_AGAIN, TAKEN)
+    assert cell.events(HostRegistered, HostHoldCleared) == [
+        registered(),
+        registered("boot-2", SMALLER),
+        SAME_AGAIN,
+        TAKEN,
+    ]
 
 
 # holds ----------------------------------------------------------------------------------------------

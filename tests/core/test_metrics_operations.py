@@ -72,6 +72,11 @@ def test_a_lost_lease_is_detected_after_its_silence_and_its_jobs_are_in_line_aga
             spread([12, 20]),
             id="what came behind the rank's basis is the next cycle's",
         ),
+        pytest.param(
+            [("news", 5, 100), ("rested",), ("news", 6, 900), ("ranked", 6), ("closed", 912)],
+            one(12),
+            id="what nobody waited for is no trigger",
+        ),
         pytest.param([("ranked", 6), ("closed", 112)], NONE, id="a cycle of the clock has no trigger"),
         pytest.param(
             [("news", 5, 100), ("ranked", 5), ("abandoned",), ("ranked", 8), ("closed", 150)],
@@ -92,9 +97,22 @@ def test_a_decision_takes_from_its_trigger_to_the_close(
                 follow.ranked(numbers[0])
             case "closed":
                 follow.closed(500, numbers[0])
+            case "rested":
+                follow.rested()
             case _:
                 follow.abandoned()
     assert follow.result().decision == expected
+
+
+def test_what_happens_while_nobody_waits_asks_for_no_decision() -> None:
+    here = cell(1)
+    first = whole(here, "x")
+    here.start(first)
+    here.at(10 * SECOND).gone(first)
+    here.at(HOUR)
+    assert here.phase(whole(here, "y")) == "granted"
+    found = figures(here, 2 * HOUR).operations.decision
+    assert (found.p50, found.p99) == (0, 0), "the cell's idle hour is no part of a decision"
 
 
 def test_a_start_is_counted_for_jobs_that_fitted_at_once() -> None:

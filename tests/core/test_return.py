@@ -54,6 +54,27 @@ def test_where_the_policy_names_no_check_none_is_asked_for() -> None:
     here.when(ReturnHost(host=HOST), who="ops").then(HostHoldCleared(host=HOST, owner="ops", kind="drain"))
 
 
+@pytest.mark.parametrize(("code", "word"), [(2, "2 critical"), (3, "3 unknown")])
+@pytest.mark.parametrize("named", [(), ("memory",)])
+def test_a_host_that_a_check_finds_bad_stays_out_also_where_the_policy_does_not_name_it(
+    named: tuple[str, ...], code: int, word: str
+) -> None:
+    # rule: 7.4 1.18
+    here = drained(cell(return_checks=named))
+    checks = (*good(here, "memory"), *good(here, "nccl", code=code))
+    told = ("checks.nccl", word, "0 ok or 1 warning", "mend what it found, and make it again")
+    assert problems(here, *checks) == [told]
+
+
+def test_a_warning_of_a_check_that_the_policy_does_not_name_is_kept_for_people_to_read() -> None:
+    # rule: 7.4
+    here = drained(cell())
+    checks = good(here, "nccl", code=1, output="slow link")
+    here.when(ReturnHost(host=HOST, checks=checks), who="ops").then(
+        HostHoldCleared(host=HOST, owner="ops", kind="drain", checks=checks)
+    )
+
+
 def test_every_check_that_is_missing_or_not_good_is_named() -> None:
     # rule: 7.4 1.18
     here = drained(cell(**NAMED))

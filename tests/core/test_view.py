@@ -12,6 +12,7 @@ from fairlease_schemas.commands import (
     HoldJob,
     RequestDrain,
     ReturnHost,
+    UndrainHost,
 )
 from fairlease_schemas.envelope import Unreadable
 from fairlease_schemas.explain import AsOf, BudgetNode, Counterfactual, ShareRow, WhyReason
@@ -251,6 +252,25 @@ def test_commands_of_one_record_are_answered_each_by_its_own_outcome() -> None:
         ("submit-job", "refused", ""),
         ("cancel-job", "refused", ""),
     ]
+
+
+def test_a_command_that_found_nothing_to_do_is_told_so() -> None:
+    here = cell()
+    job = here.submit("r1", min_runtime_ms=HOUR)
+    here.when(UndrainHost(host="host-001"))
+    assert outcomes(here) == [("undrain-host", "unchanged", "")]
+    here.when(ReturnHost(host="host-001"))
+    assert outcomes(here) == [("return-host", "unchanged", "")]
+    for wanted in ("accepted", "unchanged"):
+        here.when(CordonHost(host="host-001"))
+        assert outcomes(here) == [("cordon-host", wanted, "")]
+    here.when(ReturnHost(host="host-001"))
+    assert outcomes(here) == [("return-host", "accepted", "")]
+    here.when(CancelJob(job=job))
+    assert outcomes(here)[0][:2] == ("cancel-job", "accepted")
+    here.gone(job, End.CANCELLED, 143)
+    here.when(CancelJob(job=job))
+    assert outcomes(here) == [("cancel-job", "unchanged", "cancelled")]
 
 
 def test_reports_and_timers_are_answered_to_nobody() -> None:

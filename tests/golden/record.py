@@ -309,6 +309,23 @@ def evaluations_are_judged() -> Cell:
     return cell.at(HOUR)
 
 
+def refusals_are_told_together() -> Cell:
+    """Floods of commands that cannot be taken, at all who take commands, with good ones and others' among them."""
+    cell = Cell().hosts(2).budgets(a=1)
+    garbage = Unreadable(size=3, sha256="ab" * 32, error="no JSON")
+    for service, said in (
+        ("admission", CancelJob(job="job-aaaaaaaaaaaaaaaaaaaa")),
+        ("ledger", ChangeMember(budget="none", account="bob", role="member")),
+        ("health", CordonHost(host="host-none")),
+    ):
+        flood = [cell.answer(one, "eve") for one in (said, garbage) * 6]
+        cell.step(service, (*flood, cell.answer(said, "bob"), cell.answer(garbage, "host-001", "FL_LAB_REPORTS")))
+    flood = [cell.answer(submitted(f"r{n}", "nowhere"), "eve") for n in range(12)]
+    cell.step("admission", (*flood[:6], cell.answer(submitted("good"), "eve"), *flood[6:]))
+    cell.settle()
+    return cell.at(HOUR)
+
+
 LOGS: Final[dict[str, Callable[[], Cell]]] = {
     "idle-work-gives-way": idle_work_gives_way,
     "gangs-fail-and-come-back": gangs_fail_and_come_back,
@@ -318,6 +335,7 @@ LOGS: Final[dict[str, Callable[[], Cell]]] = {
     "gangs-begin-together": gangs_begin_together,
     "attempts-end-and-what-comes-after": attempts_end_and_what_comes_after,
     "evaluations-are-judged": evaluations_are_judged,
+    "refusals-are-told-together": refusals_are_told_together,
 }
 
 

@@ -17,7 +17,7 @@ from tests.live.journal import read_stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-REFUSALS = frozenset(("message-refused", "command-refused", "job-refused"))
+REFUSALS = frozenset(("message-refused", "command-refused", "job-refused", "refusals-gathered"))
 JOB = b'"job-aaaaaaaaaaaaaaaaaaaa"'
 DEEP = b"[" * 20_000 + b"]" * 20_000
 MALFORMED = {

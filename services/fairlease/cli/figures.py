@@ -22,9 +22,10 @@ def figures(report: Data, style: Style, *, is_quiet: bool) -> str:
         return "\n".join(parts)
     as_of = report["as_of"]
     whose = "".join(f", {name} {value}" for name, value in report["scope"].items())
+    since_ms, until_ms = report["period"]["since_ms"], report["period"]["until_ms"]
     head = (
-        f"{clock(report['period']['since_ms'] + 1)} to {clock(report['period']['until_ms'])} UTC, "
-        f"{rough(report['days'] * 86_400)}{whose}; {count(report['hosts'], 'host')}, "
+        f"{clock(since_ms + 1)} to {clock(until_ms)} UTC, "
+        f"{rough((until_ms - since_ms) / 1_000)}{whose}; {count(report['hosts'], 'host')}, "
         f"{count(report['gpus'], 'GPU')}, policy {report['policy']}\n"
     )
     foot = f"\nas of log position {as_of['epoch']}-{as_of['position']}\n"
@@ -55,7 +56,7 @@ def _pyramid(report: Data, style: Style) -> str:
     columns = (
         Column("LEVEL"),
         Column("GPU-H", is_number=True),
-        Column("OF THE ONE BELOW", is_number=True),
+        Column("OF THE ONE ABOVE", is_number=True),
         Column("LOST ON THE WAY", is_flexible=True),
     )
     return table(columns, _levels(report), style)
@@ -181,4 +182,5 @@ def _decisions(spread: Data, told_by: str) -> str:
     """From the news to the end of its cycle; by the log's own time most take nothing, and nothing is said."""
     if told_by != "bus" or spread["p50_s"] is None:
         return ""
-    return f"{spread['p50_s'] * 1_000:.0f} ms from the news to the end of its cycle, p99 {spread['p99_s'] * 1_000:.0f}"
+    half, most = (f"{spread[key] * 1_000:.0f} ms" for key in ("p50_s", "p99_s"))
+    return f"{half} from the news to the end of its cycle, p99 {most}"

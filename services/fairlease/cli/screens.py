@@ -260,11 +260,13 @@ def _places(positions: tuple[int, ...]) -> str:
 
 
 def drain_told(drain: DrainView, now_ms: int) -> str:
-    """A drain in a few words: its state, what is left, and by when the host is empty."""
+    """A drain in a few words: its state, what is left, and by when the host is empty; a queued one has no time yet."""
     if drain.state == "drained":
         return f"drained for {drain.owner}"
     start = f", begins {until(drain.start_ms, now_ms)}" if drain.state == "planned" else ""
     left = f", {drain.left} left" if drain.left else ""
+    if drain.empty_ms is None:
+        return f"{drain.state}{' behind ' if drain.behind else ''}{', '.join(drain.behind)}{left}"
     return f"{drain.state}{start}{left}, empty {until(drain.empty_ms, now_ms)} at the latest"
 
 
@@ -398,6 +400,6 @@ def _numbers(values: dict[str, Any], lead: str = "") -> Iterator[tuple[str, str]
         elif name.endswith("_ms") and isinstance(value, int) and not name.endswith(("at_ms", "since_ms", "until_ms")):
             yield name.removesuffix("_ms"), length(value)
         elif isinstance(value, list):
-            yield name, ", ".join(str(item) for item in value)
+            yield name, ", ".join(str(item) for item in value) or "none"
         else:
             yield name, str(value)

@@ -156,4 +156,5 @@ def _object(args: argparse.Namespace) -> str:
 def _sentence(args: argparse.Namespace, answer: CommandAnswer) -> str:
     state = f" ({answer.state})" if answer.state else ""
     told = f"; {drain_told(answer.drain, answer.as_of.log_time_ms)}" if answer.drain is not None else ""
-    return f"{_object(args)}: {answer.outcome}{state}{told}"
+    nothing = ", there was nothing to do" if answer.outcome == "unchanged" else ""
+    return f"{_object(args)}: {answer.outcome}{nothing}{state}{told}"

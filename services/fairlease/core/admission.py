@@ -16,6 +16,7 @@ from fairlease.core.decision import Decision, decision_ms, is_owed
 from fairlease.core.dependency import Fate
 from fairlease.core.dues import NEVER_MS
 from fairlease.core.evaluation import record
+from fairlease.core.flood import gathered
 from fairlease.core.hold import NOBODY, cancel, hold, release
 from fairlease.core.job import Attempt, Job, Phase
 from fairlease.core.policy_rules import RESTART
@@ -85,7 +86,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     return Decision(
         kind="jobs",
         at_ms=now_ms,
-        events=tuple(stage.events),
+        events=gathered(answers, stage.events),
         causes=tuple(sorted(stage.causes)),
         answers=answers,
     )

@@ -1,7 +1,9 @@
 """Checks that a host passed, and whether a return rests on good ones (decisions.md 7.4).
 
 A policy names the checks that a host must have passed before it is given back: each once, with code 0, and made
-after the newest fault of the host and after its drain was asked for. When a check was made is its sender's word,
+after the newest fault of the host and after its drain was asked for. What it does not name may be handed in as well:
+of those a warning is kept for people to read, but a host that its own check finds critical, or that no check could
+tell of, stays out whatever the policy asks for. When a check was made is its sender's word,
 as its code is: whoever gives a host back answers for both, and the log keeps them with the return.
 """
 
@@ -14,13 +16,14 @@ from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import format_length
 
+WARNING = 1
 CLOCK_SLACK_MS = 60_000
 """So far ahead of the log a sender's clock may be; what is made later than that was not made yet."""
 
 
 def return_problems(policy: Policy, host: Host, checks: tuple[Check, ...], now_ms: int) -> tuple[Problem, ...]:
-    """Everything that keeps the host from being given back: what is no check, then what the policy misses, by name."""
-    return tuple(_form(checks)) or tuple(_missing(policy, host, checks, now_ms))
+    """What keeps the host from being given back: what is no check, else what the policy misses, then what is bad."""
+    return tuple(_form(checks)) or (*_missing(policy, host, checks, now_ms), *_bad(policy, checks))
 
 
 def _form(checks: tuple[Check, ...]) -> Iterator[Problem]:
@@ -52,14 +55,25 @@ def _missing(policy: Policy, host: Host, checks: tuple[Check, ...], now_ms: int)
         if check is None:
             yield _problem(field, "", "a check that the policy names", "make it, and hand it in with the return")
         elif check.code != 0:
-            value = f"{check.code} {CODES[check.code]}"
-            yield _problem(field, value, "0 ok", "mend what it found, and make it again")
+            yield _found(check, "0 ok")
         elif check.at_ms <= since_ms:
             value = f"{format_length(since_ms - check.at_ms)} before {since}"
             yield _problem(field, value, f"made after {since}", "make it again")
         elif check.at_ms > now_ms + CLOCK_SLACK_MS:
             value = f"{format_length(check.at_ms - now_ms)} ahead of the log"
             yield _problem(field, value, "made by now", "set the clock of who made it, and make it again")
+
+
+def _bad(policy: Policy, checks: tuple[Check, ...]) -> Iterator[Problem]:
+    """A problem for each check beside the policy's that is worse than a warning, as they were handed in."""
+    for check in checks:
+        if check.name not in policy.return_checks and check.code > WARNING:
+            yield _found(check, "0 ok or 1 warning")
+
+
+def _found(check: Check, limit: str) -> Problem:
+    value = f"{check.code} {CODES[check.code]}"
+    return _problem(f"checks.{check.name}", value, limit, "mend what it found, and make it again")
 
 
 def _problem(field: str, value: str, limit: str, way_out: str) -> Problem:

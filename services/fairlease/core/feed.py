@@ -6,16 +6,27 @@ any time. The world handed in has folded the record already.
 
 from collections.abc import Iterator
 
+from fairlease.core.flood import MAX_TOLD, is_inbox, problems_of
 from fairlease.core.view import as_of, drain_view, holds_told
 from fairlease.core.world import World
 from fairlease_schemas import host as host_events
 from fairlease_schemas import job as job_events
-from fairlease_schemas.commands import RequestDrain, UndrainHost
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangeMember,
+    CordonHost,
+    HoldJob,
+    ReleaseJob,
+    RequestDrain,
+    ReturnHost,
+    UndrainHost,
+)
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted
-from fairlease_schemas.envelope import Answer, Misshapen, Record, Submitted, Unreadable
+from fairlease_schemas.envelope import Answer, Event, Misshapen, Record, Submitted, Unreadable
 from fairlease_schemas.explain import CommandAnswer, FeedEvent, HostEvent
 from fairlease_schemas.ids import JobId, job_id, job_of
-from fairlease_schemas.job import CommandRefused, JobAdmitted, JobRefused, MessageRefused, Problem
+from fairlease_schemas.job import CommandRefused, JobAdmitted, JobRefused, MessageRefused, Problem, RefusalsGathered
 
 _STEPS = (
     JobAdmitted,
@@ -57,7 +68,7 @@ def answers_of(world: World, record: Record) -> Iterator[CommandAnswer]:
         name = _job(answer)
         first = _first_job(answer)
         job = world.jobs.get(first)
-        outcome = "refused" if problems else "accepted"
+        outcome = "refused" if problems else "accepted" if _has_done(world, record, answer) else "unchanged"
         if not problems and isinstance(answer.said, Submitted):
             outcome = "accepted" if first in admitted else "repeated"
             admitted.discard(first)
@@ -120,9 +131,31 @@ def hosts_of(world: World, record: Record) -> Iterator[tuple[int, HostEvent]]:
             )
 
 
+def _has_done(world: World, record: Record, answer: Answer) -> bool:
+    """Whether the record has an event about what the command names; without one it was so already.
+
+    Of two commands about one thing in one record the second is said to have done what the first did.
+    """
+    said = answer.said
+    if isinstance(said, CancelJob | HoldJob | ReleaseJob):
+        jobs = {said.job, *world.dependents.named(said.job)}
+        return any(_job_of(event) in jobs for event in record.events)
+    if isinstance(said, CordonHost | ReturnHost | RequestDrain | UndrainHost):
+        return any(getattr(event, "host", "") == said.host for event in record.events)
+    if isinstance(said, ChangeBudget | ChangeMember):
+        return any(getattr(event, "budget", "") == said.budget for event in record.events)
+    return True
+
+
+def _job_of(event: Event) -> JobId:
+    """The job that the event is about; empty for none."""
+    job: JobId = getattr(event, "job", "")
+    return job or job_of(getattr(event, "attempt", ""))
+
+
 def _is_command(answer: Answer) -> bool:
     """Whether a client account sent it: agents and timers are told nothing."""
-    return "_INBOX_" in answer.stream
+    return is_inbox(answer.stream)
 
 
 def _job(answer: Answer) -> JobId:
@@ -153,7 +186,19 @@ def _problems(record: Record, answer: Answer) -> tuple[Problem, ...]:
         if isinstance(event, JobRefused | CommandRefused):
             if (event.account, event.seq) == (answer.who, answer.seq):
                 return event.problems
-        elif isinstance(event, MessageRefused) and (event.stream, event.seq) == (answer.stream, answer.seq):
-            field = event.field or "message"
-            return (Problem(field=field, rule="L2", value=f"{event.size} bytes", way_out=event.error),)
+        elif isinstance(event, MessageRefused):
+            if (event.stream, event.seq) == (answer.stream, answer.seq):
+                return problems_of(event)
+        elif isinstance(event, RefusalsGathered) and event.stream == answer.stream and answer.seq in event.seqs:
+            return (_one_of_many(event), *event.problems)
     return ()
+
+
+def _one_of_many(event: RefusalsGathered) -> Problem:
+    return Problem(
+        field="message",
+        rule="L2",
+        value=f"one of {len(event.seqs)} messages that were refused at a time",
+        limit=f"{MAX_TOLD} are told one by one",
+        way_out="what follows is wrong with the first of them: send fewer at a time to be told of each",
+    )

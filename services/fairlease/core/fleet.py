@@ -21,6 +21,7 @@ class Fleet:
         self._occupants: dict[HostId, list[AttemptId]] = {h.id: [""] * h.gpus for h in hosts.values()}
         self._counted: dict[HostId, int] = {}
         self._draining: dict[HostId, None] = {h.id: None for h in hosts.values() if h.drain is not None}
+        self._changed: dict[HostId, None] = {h.id: None for h in hosts.values() if h.changed is not None}
 
     def recount(self) -> None:
         """After loading: remember what each host contributes to its pool, without a new step."""
@@ -33,6 +34,10 @@ class Fleet:
     def draining(self) -> list[Host]:
         """Hosts with a drain that was not returned, by id."""
         return [self.hosts[name] for name in sorted(self._draining)]
+
+    def changed(self) -> list[Host]:
+        """Hosts held for devices that changed under work, of which nothing is left by now; by id."""
+        return [self.hosts[name] for name in sorted(self._changed) if not any(self._occupants[name])]
 
     def in_pool(self, pool: PoolId) -> Iterator[Host]:
         return (host for host in self.hosts.values() if host.inventory.pool == pool)
@@ -64,6 +69,10 @@ class Fleet:
             self._draining[host.id] = None
         else:
             self._draining.pop(host.id, None)
+        if host.changed is not None:
+            self._changed[host.id] = None
+        else:
+            self._changed.pop(host.id, None)
         if before is None or before.gpus != host.gpus:
             self._occupants[host.id] = [""] * host.gpus
         self._recount_host(host.id, at_ms, forget_before_ms)

@@ -1,5 +1,6 @@
 """Health: which hosts there are and what keeps them from new work (scope `alloc`)."""
 
+from collections.abc import Iterator
 from typing import assert_never
 
 from fairlease.core import drain, lease
@@ -7,6 +8,7 @@ from fairlease.core import host as hosts
 from fairlease.core.budget import refuse_unreadable
 from fairlease.core.check import return_problems
 from fairlease.core.decision import Decision, decision_ms, is_owed
+from fairlease.core.flood import gathered
 from fairlease.core.host import MAX_POOLS, Host
 from fairlease.core.world import World
 from fairlease_schemas import commands, reports
@@ -21,6 +23,7 @@ from fairlease_schemas.host import (
 )
 from fairlease_schemas.ids import HostId, PoolId
 from fairlease_schemas.job import CommandRefused
+from fairlease_schemas.policy import Policy
 
 _CHANGES = HostRegistered | HostHeld | HostHoldCleared | DrainPlanned | DrainCompleted | DrainCancelled
 
@@ -40,10 +43,21 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
                 if changed is not None:
                     staged[event.host] = changed
     if not events:  # what follows by itself is decided on the fold, beside no message that changed a host
-        events.extend(drain.duties(world, world.policy, now_ms))
+        events.extend(_duties(world, world.policy, now_ms))
     if not events and not any(map(is_owed, answers)):
         return None
-    return Decision(kind="hosts", at_ms=now_ms, events=tuple(events), answers=answers)
+    return Decision(kind="hosts", at_ms=now_ms, events=gathered(answers, events), answers=answers)
+
+
+def _duties(world: World, policy: Policy, now_ms: int) -> Iterator[Event]:
+    """Hosts whose work of before is gone become what they said that they are (7.1); else drains go on."""
+    settled: list[Event] = []
+    for host in world.fleet.changed():
+        hold = host.changed
+        pools = set() if hold is None or hold.inventory is None else _pools_beside(world, {}, hold.inventory.pool)
+        settled.extend(hosts.settle(host, pools))
+    # A drain is planned on the host as it is by then.
+    yield from settled or drain.duties(world, policy, now_ms)
 
 
 def _host(world: World, staged: dict[HostId, Host], name: HostId) -> Host | None:

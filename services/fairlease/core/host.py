@@ -47,12 +47,17 @@ _SIZES = ("memory_mib", "cpu_cores", "host_memory_mib", "disk_mib")
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """One reason why a host takes no new work, with its owner (7.1)."""
+    """One reason why a host takes no new work, with its owner (7.1).
+
+    `inventory` and `incarnation` are what the host is registered as once nothing of before is left there.
+    """
 
     owner: AccountId
     kind: str
     reason: str
     since_ms: int
+    inventory: Inventory | None = None
+    incarnation: str = ""
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +97,12 @@ class Host(msgspec.Struct, frozen=True):
         return any(hold.kind == kind for hold in self.holds)
 
     @property
+    def changed(self) -> Hold | None:
+        """The hold for devices that changed under running work, when it says what they are now."""
+        held = (hold for hold in self.holds if hold.kind == CHANGED_DEVICES and hold.inventory is not None)
+        return next(held, None)
+
+    @property
     def closes_ms(self) -> int | None:
         """From when on a drain lets nothing be placed here; None without one, and while it is queued."""
         return None if self.drain is None or self.drain.is_queued else self.drain.start_ms
@@ -116,7 +127,7 @@ def evolve(host: Host | None, event: HostEvent, at_ms: int) -> Host | None:
         case HostHeld():
             if host is None:
                 return None
-            hold = Hold(event.owner, event.kind, event.reason, at_ms)
+            hold = Hold(event.owner, event.kind, event.reason, at_ms, event.inventory, event.incarnation)
             fault_ms = at_ms if event.kind in FAULT_KINDS else host.fault_ms
             return msgspec.structs.replace(host, holds=(*host.holds, hold), fault_ms=fault_ms)
         case HostHoldCleared():
@@ -161,7 +172,8 @@ def register(
     """The events for an agent's `host-up`, none when nothing is new. `pools` are those that have a host.
 
     A host whose devices changed under running work is not registered anew: its grants name GPUs by
-    their old places. It is held until that work is gone, and registers at the next report. One that is refused
+    their old places. It is held, and registered as what it says now once that work is gone. Other labels, or another
+    place in the topology, move no GPU: they are registered at once. One that is refused
     after a boot stays known by the boot before, for which its agent begins nothing: it is held too, until what it
     says is taken.
     """
@@ -178,16 +190,55 @@ def register(
         return refused, HostHeld(host=who, owner=HEALTH, kind=REFUSED_BOOT, reason="its host-up was refused")
     if host is None:
         return (HostRegistered(host=who, incarnation=said.incarnation, inventory=said.inventory),)
-    is_same = host.inventory == said.inventory
-    if is_busy and not is_same:
-        if host.is_held_as(CHANGED_DEVICES):
-            return ()
-        return (HostHeld(host=who, owner=HEALTH, kind=CHANGED_DEVICES, reason="devices changed under running work"),)
+    if is_busy and not _is_same_machine(host.inventory, said.inventory):
+        return _hold_changed(host, said)
+    return _taken(host, said.inventory, said.incarnation)
+
+
+def _is_same_machine(before: Inventory, now: Inventory) -> bool:
+    """Whether running work finds everything where it was: labels and block are for those who are still to come."""
+    return msgspec.structs.replace(now, labels=before.labels, block=before.block) == before
+
+
+def _hold_changed(host: Host, said: HostUp) -> tuple[HostEvent, ...]:
+    """The host is held for what it says; a hold for something else that it said before gives way."""
+    held = HostHeld(
+        host=host.id,
+        owner=HEALTH,
+        kind=CHANGED_DEVICES,
+        reason="devices changed under running work",
+        inventory=said.inventory,
+        incarnation=said.incarnation,
+    )
+    if not host.is_held_as(CHANGED_DEVICES):
+        return (held,)
+    before = host.changed
+    if before is not None and (before.inventory, before.incarnation) == (said.inventory, said.incarnation):
+        return ()
+    return HostHoldCleared(host=host.id, owner=HEALTH, kind=CHANGED_DEVICES), held
+
+
+def _taken(host: Host, inventory: Inventory, incarnation: str) -> tuple[HostEvent, ...]:
+    """The host as what it says that it is, and without the holds that waited for that."""
     over = (kind for kind in (CHANGED_DEVICES, REFUSED_BOOT) if host.is_held_as(kind))
-    cleared = (HostHoldCleared(host=who, owner=HEALTH, kind=kind) for kind in over)
-    if is_same and host.incarnation == said.incarnation:
-        return tuple(cleared)
-    return (HostRegistered(host=who, incarnation=said.incarnation, inventory=said.inventory), *cleared)
+    cleared = tuple(HostHoldCleared(host=host.id, owner=HEALTH, kind=kind) for kind in over)
+    if (host.inventory, host.incarnation) == (inventory, incarnation):
+        return cleared
+    return (HostRegistered(host=host.id, incarnation=incarnation, inventory=inventory), *cleared)
+
+
+def settle(host: Host, pools: Collection[PoolId]) -> tuple[HostEvent, ...]:
+    """A host that was held for changed devices, and where nothing of before is left, becomes what it said (7.1).
+
+    Not while it is silent, for a registration counts as a sign of life (7.6); nor while its new pool would be one
+    more than a cell has: `pools` are those that have a host.
+    """
+    hold = host.changed
+    if hold is None or hold.inventory is None or host.is_held_as(LEASE):
+        return ()
+    if any(_pool_problems(HostUp(incarnation=hold.incarnation, inventory=hold.inventory), pools)):
+        return ()
+    return _taken(host, hold.inventory, hold.incarnation)
 
 
 def _name_problems(who: HostId) -> Iterator[Problem]:

@@ -18,6 +18,7 @@ from fairlease.core.budget import (
     refuse_unreadable,
 )
 from fairlease.core.decision import Decision, decision_ms, is_owed
+from fairlease.core.flood import gathered
 from fairlease.core.membership import change_member, founding, lead_problem, with_role
 from fairlease.core.world import World
 from fairlease_schemas import commands, reports
@@ -72,7 +73,9 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     if not events and not any(map(is_owed, answers)):
         return None
     causes = {due.ended for _, due in owed}
-    return Decision(kind="ledger", at_ms=now_ms, events=tuple(events), causes=tuple(sorted(causes)), answers=answers)
+    return Decision(
+        kind="ledger", at_ms=now_ms, events=gathered(answers, events), causes=tuple(sorted(causes)), answers=answers
+    )
 
 
 def _answer(stage: Stage, answer: Answer) -> None:

@@ -44,6 +44,9 @@ MAX_EVIDENCE = 8
 MAX_ACCOUNTS = 50
 """Accounts of one role that a node lists: the view of a large tree stays one message."""
 
+MAX_BEFORE = 8
+"""Hosts that a queued drain is said to wait for."""
+
 PARKED = frozenset((Phase.BACKOFF, Phase.HELD, Phase.DEPENDENT))
 
 
@@ -329,15 +332,18 @@ def drain_view(world: World, host: HostId) -> DrainView | None:
         return None
     is_begun = known.is_held_as(DRAIN)
     state = "queued" if drain.is_queued else "drained" if drain.is_done else "draining" if is_begun else "planned"
+    pool = known.inventory.pool
+    before = [h.id for h in world.fleet.draining() if h.inventory.pool == pool and h.closes_ms is not None]
     return DrainView(
         owner=drain.owner,
         state=state,
         start_ms=drain.start_ms,
         deadline_ms=drain.deadline_ms or None,
-        empty_ms=drain.empty_ms,
+        empty_ms=None if drain.is_queued else drain.empty_ms,
         left=len(world.fleet.attempts_on(host)),
         reason=drain.reason,
         external_id=drain.external_id,
+        behind=tuple(before[:MAX_BEFORE]) if drain.is_queued else (),
     )
 
 

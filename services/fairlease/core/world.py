@@ -53,6 +53,7 @@ _RareEvent = (
     | job_events.JobRefused
     | job_events.CommandRefused
     | job_events.MessageRefused
+    | job_events.RefusalsGathered
     | EvaluationRecorded
 )
 _STATES = msgspec.msgpack.Decoder(State)
@@ -177,7 +178,9 @@ class World(Reading):
                 self._policy_changed(event, address)
             case EvaluationRecorded():
                 self.evaluations.recorded(event, now_ms)
-            case job_events.JobRefused() | job_events.CommandRefused() | job_events.MessageRefused():
+            case job_events.JobRefused() | job_events.CommandRefused():
+                pass  # a refusal changes no state; the cursor moves with the record
+            case job_events.MessageRefused() | job_events.RefusalsGathered():
                 pass  # a refusal changes no state; the cursor moves with the record
             case _:
                 assert_never(event)
@@ -342,10 +345,8 @@ class World(Reading):
 
     def _policy_changed(self, event: PolicyChanged, address: Address) -> None:
         before = self._s.policy
-        if before is None or (before.lease_ms, before.stop_margin_ms) != (
-            event.policy.lease_ms,
-            event.policy.stop_margin_ms,
-        ):
+        after = event.policy
+        if before is None or (before.lease_ms, before.stop_margin_ms) != (after.lease_ms, after.stop_margin_ms):
             self._s.ordered |= dict.fromkeys(self._s.hosts, self._s.position)  # their orders say these lengths
         self._s.longest_lease_ms = max(self._s.longest_lease_ms, event.policy.lease_ms)
         self._s.policy_name = event.name

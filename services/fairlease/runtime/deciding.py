@@ -12,11 +12,13 @@ from collections import deque
 from typing import Final
 
 from fairlease.core.decision import Decision, record_of
+from fairlease.core.flood import refused
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.errors import BusAway, InvariantBroken, LogMoved, OutcomeUnknown
 from fairlease.runtime.folding import Fold
-from fairlease.runtime.inbox import MAX_BATCH, Pending
+from fairlease.runtime.inbox import MAX_BATCH, MAX_FLOOD_BATCH, Pending
 from fairlease.runtime.log import LogClient
+from fairlease.runtime.pace import Pace
 from fairlease.runtime.service import Service
 from fairlease.runtime.timers import Timers
 from fairlease_schemas.codec import sealed
@@ -56,7 +58,8 @@ class Deciding:
         self._clock: BusClock = writer.clock
         self._reports_stream = reports_stream
         self._scope = SCOPES[service.name]
-        self._limit = MAX_BATCH
+        self._limit = MAX_FLOOD_BATCH
+        self._pace = Pace()
         self._refusals = 0
         self._false_refusals = 0
         self._in_flight, self._is_stored = "", False
@@ -83,7 +86,7 @@ class Deciding:
         await self._fold_causes_of_reports()
         # Both may have waited, and folded on meanwhile: a replica may have answered what waited here.
         self._drop_answered()
-        batch = self._pending.batch(1 if self._refusals >= REFUSALS_BEFORE_ONE else self._limit)
+        batch = self._batch()
         assert self._service.decide is not None
         decision = self._service.decide(self._fold.world, batch)
         if decision is None:
@@ -91,6 +94,13 @@ class Deciding:
         if self._service.needs_fresh_time and self._is_stale(decision.at_ms):
             return await self._ask_time()
         return await self._append(decision, batch)
+
+    def _batch(self) -> tuple[Answer, ...]:
+        """The messages to decide on now: one where the fence is fought for, more at a time while an inbox floods."""
+        now_s = time.monotonic()
+        limit = min(self._limit, MAX_FLOOD_BATCH if self._pace.is_flooded(now_s) else MAX_BATCH)
+        limit = 1 if self._refusals >= REFUSALS_BEFORE_ONE else limit
+        return self._pending.batch(limit, leave_out=self._pace.resting(now_s))
 
     def _drop_answered(self) -> None:
         world, name = self._fold.world, self._service.name
@@ -152,7 +162,7 @@ class Deciding:
         record, data = sealed(record_of(world, self._service.name, decision))
         if len(data) > MAX_RECORD_BYTES:
             return self._with_less(decision, batch, len(data))
-        self._limit = MAX_BATCH
+        self._limit = MAX_FLOOD_BATCH
         expected = world.scope_position(self._scope)
         self._in_flight, self._is_stored = record.id, False
         try:
@@ -184,6 +194,11 @@ class Deciding:
         if self._unsure and record.id == self._unsure:
             self._unsure = ""
             self._count()
+        if record.by == self._service.name:
+            for stream, found in refused(record.answers, record.events).items():
+                rest_s = self._pace.count(stream, len(found), time.monotonic())
+                if rest_s:
+                    asyncio.get_running_loop().call_later(rest_s, self._fold.news.set)
 
     def _count(self) -> None:
         self.written += 1

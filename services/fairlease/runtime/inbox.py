@@ -10,7 +10,7 @@ record, and nobody else's. Who sent first would else wait behind all that the ot
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -21,6 +21,9 @@ from fairlease_schemas.envelope import Answer
 MAX_BATCH: Final = 64
 MAX_BATCH_BYTES: Final = 96 * 1024
 """What the answers of one record may take; its events repeat much of it, and a record fits 256 KiB."""
+
+MAX_FLOOD_BATCH: Final = 256
+"""The same while refusals of an inbox are told together: a thousand messages a second fit ten records."""
 
 MAX_WAITING: Final = 1_024
 """How many of a stream may wait before reading it pauses: the rest keeps in the bus."""
@@ -70,8 +73,10 @@ class Pending:
             reached[answer.stream] = answer.seq
         self.drop(lambda stream: reached.get(stream, 0))
 
-    def batch(self, limit: int = MAX_BATCH, limit_bytes: int = MAX_BATCH_BYTES) -> tuple[Answer, ...]:
-        """The next messages to decide on, at least one when any waits.
+    def batch(
+        self, limit: int = MAX_BATCH, limit_bytes: int = MAX_BATCH_BYTES, leave_out: Collection[str] = ()
+    ) -> tuple[Answer, ...]:
+        """The next messages to decide on, at least one when any waits in a stream that is not left out.
 
         1. At most `limit` messages and `limit_bytes` of canonical text, which one message may exceed: the first of
            every stream, then the second of each, and so on;
@@ -79,6 +84,7 @@ class Pending:
         3. by the bus's time, then stream, then sequence, so that replicas decide alike.
         """
         heads = [(0, queue[0][0].time_ms, stream) for stream, queue in self._queues.items() if queue]
+        heads = [head for head in heads if head[2] not in leave_out]
         heapify(heads)
         taken: dict[str, int] = {}
         count = size = 0

@@ -116,10 +116,15 @@ def _ranked(world: World, looked_at: list[WaitingClass], numbers: Standings, fir
     )
 
 
+def has_work(world: World) -> bool:
+    """Whether a cycle would have anything to do: somebody waits, or something is kept, told or emptied for somebody."""
+    has_claims = world.line.total or world.reservations or world.promises or world.fleet.draining()
+    return bool(has_claims or world.has_reasons("placement"))
+
+
 def _wants_cycle(world: World, policy: Policy, now_ms: int) -> bool:
     cycle = world.cycle
-    has_work = world.line.total or world.reservations or world.promises or world.fleet.draining()
-    if not (has_work or world.has_reasons("placement")):
+    if not has_work(world):
         return False
     if cycle.news_position > cycle.ranked_basis or cycle.is_cut:
         return True

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from fairlease.core.budget import Tree
+from fairlease.core.fairshare.rank import has_work
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Job
 from fairlease.core.metrics.demand import Demand
@@ -171,6 +172,8 @@ class Meter:
             self._news = news
             if self._stored_ms:  # not before time began
                 self._follow.news(news, self._stored_ms)
+        if not has_work(world):
+            self._follow.rested()
         handlers = self._handlers
         for event in record.events:
             kind = type(event)

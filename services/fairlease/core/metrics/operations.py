@@ -2,7 +2,8 @@
 
 How long a decision took is told by the bus's timestamps of its records, where the reader has them. A log on disk has
 none; by its own time, which moves with the messages that records answer, most decisions take nothing at all.
-A trigger is the first news since the last rank; a cycle that began only because its period was over had none.
+A trigger is the first news since the last rank that a cycle was due for: what happens while nobody waits is answered by
+none, and a submission after it is its own trigger. A cycle that began only because its period was over had none.
 """
 
 import msgspec
@@ -94,6 +95,10 @@ class Follow:
         self._last_news = (position, stored_ms)
         if self._first_news is None:
             self._first_news = self._last_news
+
+    def rested(self) -> None:
+        """Nothing is left that a cycle would be due for, so that what was new asks for none."""
+        self._first_news = self._last_news = None
 
     def ranked(self, basis: int) -> None:
         """A cycle began, which saw the log up to `basis`: what came after is the next one's to answer."""
