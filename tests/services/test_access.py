@@ -32,6 +32,20 @@ def test_the_committed_configuration_is_what_the_table_says() -> None:
     assert INFRA.read_text() == access.example()
 
 
+def test_a_single_agent_is_one_row_for_the_terminals_of_all_its_hosts_and_several_have_one_for_each_host() -> None:
+    """The server compares the imports of an account pair by pair; two agents of one row would be asked both."""
+
+    def typed(*agents: tuple[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+        people = identities(Plan(cell="lab", accounts=("local",), agents=agents))
+        (client,) = [one for one in people if one.name == "client-local"]
+        return [(way.account, way.name) for way in client.sends if ".attach." in way.name]
+
+    two, three = ("two", ("h1", "h2")), ("three", ("h3",))
+    assert typed(two) == [("agent-two", SUBJECTS.attach("*", "local", "*"))]
+    agents = {"h1": "agent-two", "h2": "agent-two", "h3": "agent-three"}
+    assert typed(two, three) == [(agent, SUBJECTS.attach(host, "local", "*")) for host, agent in agents.items()]
+
+
 def test_the_committed_configuration_is_one_that_the_server_takes(tmp_path: Path) -> None:
     names = [
         word for line in INFRA.read_text().splitlines() if "nkey: $" in line for word in line.split() if "$" in word
