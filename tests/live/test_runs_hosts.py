@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
+from fairlease.runtime.keys import key_path
 from fairlease.runtime.supervisor import service_parts
 from tests.house.tree import ROOT
 from tests.live import process
@@ -52,6 +53,7 @@ async def _booted_anew(cell: Cell, host: str) -> AsyncIterator[None]:
     boot = cell.home / f"boot-{host}"
     boot.write_text(os.urandom(16).hex())
     env = {**os.environ, "FAIRLEASE_HOME": str(cell.home), "FAIRLEASE_URL": cell.supervisor.url}
+    env["FAIRLEASE_CREDS"] = str(key_path(cell.home, AGENTS[host].identity))
     env["PYTHONPATH"] = os.pathsep.join(str(ROOT / name) for name in ("", "schemas", "services"))
     words = ("-m", "tests.live.rebooted", str(boot), *AGENTS[host].arguments)
     with (cell.supervisor.logs / f"{host}-rebooted.log").open("ab") as out:
