@@ -109,7 +109,7 @@ async def test_nothing_of_the_agents_and_of_other_users_can_be_read_or_changed(m
             "../leader.json",
             "../log",
             "../shim.err",
-            "../stop.reserved",
+            "../leader.reserved",
             "../../../lease",
         ),
         *(f"{state}/bus.json", f"{state}/bus/log", f"{theirs}/work/own", f"{theirs}/log", f"{theirs}/preempt.reserved"),

@@ -197,7 +197,7 @@ class Host:
                 self._stop(run, "no longer ordered", 0, UNNAMED_MARGIN_MS)
         held = {gpu for run in self._runs.live() for gpu in run.facts.gpus}
         for wanted in self._order.runs:
-            known = self._runs.get(wanted.attempt)
+            known = self._known(wanted)
             if known is None:
                 if self._begin(wanted, held):
                     held.update(wanted.gpus)
@@ -210,6 +210,16 @@ class Host:
             self._said.discard((attempt, "run-ready"))
         self._ports.forget_but({attempt for attempt in named if self._runs.get(attempt) is None})
         self._prune(named)
+
+    def _known(self, wanted: RunOrder) -> Run | None:
+        """The run of this attempt, if it was ever begun here."""
+        if _ATTEMPT.fullmatch(wanted.attempt) is None:
+            return None
+        run = self._runs.get(wanted.attempt)
+        if run is None and (run := self._runs.find(self._facts(wanted))) is not None:
+            self._said.update((run.attempt, kind) for kind in _FILES if run.directory.is_acked(kind))
+            self._changed(run)
+        return run
 
     def _begin(self, wanted: RunOrder, held: set[str]) -> bool:
         """Starts an attempt, or as much of the way there as is open: its contract fetched, its GPUs free.
