@@ -116,6 +116,7 @@ class RunDirectory:
             (making / layout.WORK).mkdir(mode=0o700)
         else:
             code.rename(making / layout.WORK)
+            _close_to_others(making / layout.WORK)  # whatever brought it may have made it as open as others are
         (making / layout.SAID).mkdir(mode=0o700)
         for name in (_RESERVED, *layout.RESERVES):
             (making / name).write_bytes(b" " * layout.RESERVED_BYTES)
@@ -249,15 +250,32 @@ class RunDirectory:
             return None
 
 
+def give_tree(top: Path, owner: User) -> None:
+    """Hands a tree over that was ours alone so far; what is his already stays as it is.
+
+    For he may change that meanwhile, and it is not for root to walk through: so the top is given last.
+    """
+    if top.lstat().st_uid == owner.uid:
+        return
+    for place, directories, files in os.walk(top):  # it enters no link
+        for entry in (*directories, *files):
+            os.chown(Path(place, entry), owner.uid, owner.gid, follow_symlinks=False)
+    os.chown(top, owner.uid, owner.gid)
+
+
+def _close_to_others(directory: Path) -> None:
+    """0700, through no link: its owner may be somebody else."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+
+
 def _give(making: Path, owner: User) -> None:
-    """Hands over what a user needs of his run's directory. All but his own clone of code was root's alone so far."""
+    """Hands over what a user needs of his run's directory. Code is his already (source.py)."""
     for name in (layout.WORK, layout.SAID):
-        if (making / name).lstat().st_uid == owner.uid:
-            continue  # a clone that he made: what he may change meanwhile is not for root to walk through
-        os.chown(making / name, owner.uid, owner.gid)
-        for place, directories, files in os.walk(making / name):  # it enters no link
-            for entry in (*directories, *files):
-                os.chown(Path(place, entry), owner.uid, owner.gid, follow_symlinks=False)
+        give_tree(making / name, owner)
     for name in (_RESERVED, layout.RESERVED):  # what becomes the notice
         os.chown(making / name, 0, owner.gid)
         (making / name).chmod(0o640)
