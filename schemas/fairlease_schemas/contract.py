@@ -151,7 +151,8 @@ class Spec(Strict):
                 yield _Told("env", "", "no secrets", terms.secret_told(kind_of(name)))
         for name in sorted(SECRET_NAMES & self.env.keys()):
             if self.env[name]:
-                way_out = f"{name} holds a secret; name it under secrets, for example {name}: secret:NAME"
+                # Not `secrets`: no agent gives any yet, and a way out must not lead to a job that fails.
+                way_out = f"{name} holds a secret; keep it in a file that the job's user can read, and name the file"
                 yield _Told(f"env.{name}", "", "no secrets", way_out)
         for name in sorted(self.env.keys() & self.secrets.keys()):
             yield _Told(f"secrets.{name}", "", "each name once", f"{name} stands under env too; write it once")

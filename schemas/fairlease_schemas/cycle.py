@@ -155,10 +155,11 @@ class ReservationMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class ReservationEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="reservation-ended"):
-    """The hosts are free for anyone again; `why` is `expired` or `not-waiting`."""
+    """The hosts are free for anyone again; `why` is `expired`, `not-waiting` or `drain`, then `cause` is the host."""
 
     job: JobId
     why: str
+    cause: str = ""
 
 
 class PromiseMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="promise-made"):

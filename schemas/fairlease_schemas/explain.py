@@ -220,6 +220,7 @@ class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
     """Why a job is where it is (decisions.md 9).
 
     `rank` counts from 1 those that wait in the order of being tried, `ahead_gpus` what those before it ask for.
+    `start_by_ms` is its promise, or when those who were told to leave the hosts kept for it are gone.
     `held_by` is who holds it and `held_for` why, `cancelled_for` the job that it waited for and that did not end well.
     """
 

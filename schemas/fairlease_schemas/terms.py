@@ -75,7 +75,7 @@ def _plain(value: object) -> object:
 
 def secret_told(kind: str) -> str:
     """What is said of text that looks like a secret; the text itself is not repeated."""
-    return f"this looks like {kind}: take it out, and name it under secrets, for example TOKEN: secret:NAME"
+    return f"this looks like {kind}: take it out; keep it in a file that the job's user can read, and name the file"
 
 
 def _uri(value: object) -> object:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fairlease.agent import unpacking
 from fairlease.agent.unpacking import BundleRefused, unpack
 from fairlease.cli.packing import pack
 from fairlease_schemas.bundle import MAX_BUNDLE_FILES, PIECE_BYTES
@@ -332,6 +333,21 @@ EVIL = [
         [("d", b"5", b""), ("d/a", b"2", "../../outside"), ("d/a/x", b"2", "y")], "in no directory", id="a deep one"
     ),
     pytest.param([("a", b"2", "b"), ("b", b"2", "a")], "round in a circle", id="links in a circle"),
+    pytest.param(
+        [("d", b"5", b""), ("d/e", b"2", ".."), ("x", b"2", "d/e/..")],
+        "link out of",
+        id="a link up from where one leads",
+    ),
+    pytest.param(
+        [("a", b"2", "b/c"), ("b", b"2", "a/c"), ("c", b"2", "a")],
+        "round in a circle",
+        id="links in a circle with more",
+    ),
+    pytest.param(
+        [("a0", b"2", "d" * 200), *((f"a{n}", b"2", f"a{n - 1}/" + "d" * 200) for n in range(1, 30))],
+        "further than any file system goes",
+        id="links that lead ever deeper",
+    ),
     pytest.param([("a", b"1", "b")], "neither a file", id="a hard link"),
     pytest.param([("a", b"3", b"")], "neither a file", id="a device"),
     pytest.param([("a", b"6", b"")], "neither a file", id="a pipe"),
@@ -354,6 +370,24 @@ def test_an_evil_bundle_is_refused_and_nothing_stands_outside(tmp_path: Path, it
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
     assert sorted(path.name for path in into.parent.iterdir()) == ["into", "outside"]
     assert list(outside.iterdir()) == []
+
+
+def test_where_many_links_lead_through_each_other_each_is_followed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # rule: 1.13
+    steps: list[str] = []
+    go = unpacking._Way.go
+
+    def counted(way: unpacking._Way, targets: dict[str, str], ends: dict[str, tuple[str, ...]]) -> str | None:
+        steps.append(way.name)
+        return go(way, targets, ends)
+
+    monkeypatch.setattr(unpacking._Way, "go", counted)
+    chain: list[Item] = [(f"a{n}", b"2", f"./a{n - 1}") for n in range(2_000, 0, -1)]
+    unpack(io.BytesIO(tar_of(*chain, ("a0", b"0", b"x"))), tmp_path / "into")
+    assert (tmp_path / "into/a3").read_bytes() == b"x"
+    assert len(steps) <= 2 * len(chain)
 
 
 def test_no_more_than_the_permissions_of_a_file_is_kept(tmp_path: Path) -> None:

@@ -238,6 +238,25 @@ async def test_a_start_that_nobody_thought_could_fail_is_tried_again(
     assert (await bench.gone(part)).end is End.SUCCEEDED
 
 
+async def test_a_start_that_always_fails_in_a_way_that_nobody_thought_of_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_RETRY_S", 0.05)
+    asked: list[str] = []
+
+    async def fail(digest: str) -> Command:
+        asked.append(digest)
+        raise RuntimeError("nobody thought of it")
+
+    monkeypatch.setattr(bench.host, "_fetch", fail)
+    part = bench.part("a")
+    bench.order(part)
+    gone = await bench.gone(part)
+    told = "it cannot be prepared here: RuntimeError('nobody thought of it')"
+    assert (gone.end, gone.detail) == (End.START_FAILED, told)
+    assert len(asked) == host.TRIES
+
+
 async def test_more_gpus_than_a_body_has_room_for_are_left_out() -> None:
     # rule: 8.4
     gpus = tuple(GpuSample(gpu=f"GPU-{k}", problem="\u00e9" * failure.MAX_LINE) for k in range(200))

@@ -129,8 +129,9 @@ async def test_an_agent_that_comes_back_before_the_gang_goes_keeps_the_same_port
 
 
 @pytest.mark.asyncio
-async def test_a_port_that_somebody_took_meanwhile_is_replaced(bench: Bench) -> None:
-    # rule: 1.15
+@pytest.mark.parametrize("has_gone", [False, True], ids=["before the gang goes", "when it goes"])
+async def test_a_gang_whose_port_somebody_took_meanwhile_begins_nowhere(bench: Bench, has_gone: bool) -> None:
+    # rule: 1.8 1.15
     part = waits(bench.part("a"))
     bench.order(part)
     first = (await ready(bench, part)).rendezvous
@@ -138,11 +139,13 @@ async def test_a_port_that_somebody_took_meanwhile_is_replaced(bench: Bench) -> 
     bench.close()
     with socket.create_server(("", first.port)):
         bench.restart()
-        bench.order(part)
-        await until(lambda: len(bench.of(part, RunReady)) == 2, "it is ready again")
-        second = bench.of(part, RunReady)[1].rendezvous
-        assert second != first
-        assert (bench.home / "ports" / part.attempt).read_text() == str(second.port)
+        bench.order(goes(part, first) if has_gone else part)
+        gone = await bench.gone(part)
+    assert (gone.end, gone.detail) == (
+        End.FAULT,
+        f"port {first.port}, where the gang was to meet, was taken while no agent kept it",
+    )
+    assert [len(bench.of(part, kind)) for kind in (RunReady, RunStarted)] == [1, 0]
 
 
 @pytest.mark.asyncio

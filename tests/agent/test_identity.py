@@ -10,14 +10,17 @@ import pwd
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from fairlease.agent import identity, layout, process, stores
 from fairlease.agent.identity import IdentityRefused, User, Users, open_users
+from fairlease.agent.record import Facts, RunDirectory
 from fairlease.cli.packing import pack
 from fairlease.runtime.errors import ConfigWrong
 from fairlease_schemas.job import End
@@ -109,7 +112,7 @@ async def test_nothing_of_the_agents_and_of_other_users_can_be_read_or_changed(m
             "../leader.json",
             "../log",
             "../shim.err",
-            "../stop.reserved",
+            "../leader.reserved",
             "../../../lease",
         ),
         *(f"{state}/bus.json", f"{state}/bus/log", f"{theirs}/work/own", f"{theirs}/log", f"{theirs}/preempt.reserved"),
@@ -164,6 +167,50 @@ async def test_the_code_of_a_run_is_its_users_too_but_not_what_its_links_point_a
     assert {path.lstat().st_uid for path in (work, *work.rglob("*"))} == {who.pw_uid}
     assert elsewhere.stat().st_uid == os.getuid()
     assert elsewhere.read_text() == ("ours" if IS_ROOT else "spoilt\n")
+
+
+@pytest.mark.parametrize("is_his", [True, False], ids=["a clone that he made", "code that we brought"])
+def test_what_a_run_works_with_says_and_prints_is_closed_to_others_of_its_group(place: Path, is_his: bool) -> None:
+    # rule: 1.16
+    who = owner_of(ANN.pw_name)
+    code, runs = place / "code", place / "runs"
+    runs.mkdir()
+    code.mkdir()
+    (code / "train.txt").touch()
+    for path in (code / "train.txt", code):
+        path.chmod(0o755)
+        if is_his:
+            os.chown(path, who.pw_uid, who.pw_gid)
+    facts = Facts(attempt="job-a-a1", job="job-a", token="1-1-0", digest="", gpus=(), hosts=("h",), rank=0, boot="b")
+    user = User(name=who.pw_name, uid=who.pw_uid, gid=who.pw_gid, home="/")
+    made = RunDirectory.create(runs, facts, code=code, owner=user)
+    modes = {name: (made.path / name).stat().st_mode & 0o777 for name in (layout.WORK, layout.SAID)}
+    assert modes == {layout.WORK: 0o700, layout.SAID: 0o700}
+    assert {(made.path / name).stat().st_uid for name in (layout.WORK, "work/train.txt", layout.SAID)} == {who.pw_uid}
+    others = [path.name for path in made.path.iterdir() if path.is_file() and path.stat().st_mode & 0o077]
+    assert sorted(others) == [layout.RESERVED, "preempt.reserved"], "of the notice no more is said than when it ends"
+
+
+@pytest.mark.asyncio
+async def test_many_files_are_handed_to_their_user_beside_the_loop(
+    mapped: Bench, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "project").mkdir()
+    (place / "project" / "train.txt").write_text("the code")
+    threads: list[bool] = []
+    chown = os.chown
+
+    def seen(path: Any, *words: Any, **more: Any) -> None:  # noqa: ANN401 - handed on as they are
+        if "train.txt" in str(path):
+            threads.append(threading.current_thread() is threading.main_thread())
+        chown(path, *words, **more)
+
+    monkeypatch.setattr(os, "chown", seen)
+    bundle = mapped.upload("ann", pack(str(place / "project")).data)
+    part = of(mapped.part("a", shell("cat train.txt"), source={"bundle": bundle}), "ann")
+    mapped.order(part)
+    assert (await mapped.gone(part)).end is End.SUCCEEDED
+    assert threads == ([False] if IS_ROOT else [])
 
 
 def repository(path: Path, owner: pwd.struct_passwd) -> str:

@@ -1,6 +1,7 @@
 """Before a resume: the newest checkpoint against the contract and the host (8.3)."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,50 @@ async def test_a_place_that_is_gone_for_a_moment_is_made_again(tmp_path: Path) -
     # rule: 8.3
     assert stores.set_aside(tmp_path / "job-a", 2) is None
     assert (tmp_path / "job-a").is_dir()
+
+
+def loop(place: Path) -> None:
+    place.parent.mkdir(parents=True)
+    place.symlink_to("x")
+
+
+def store_loop(place: Path) -> None:
+    place.parent.parent.mkdir()
+    place.parent.symlink_to("local")
+
+
+def file(place: Path) -> None:
+    place.parent.mkdir(parents=True)
+    place.touch()
+
+
+@pytest.mark.parametrize(
+    ("path", "put"),
+    [
+        pytest.param("x", loop, id="a link to itself"),
+        pytest.param("x", store_loop, id="a store that is a link to itself"),
+        pytest.param("x", file, id="a file"),
+        pytest.param("y" * 300, None, id="a name that no file system takes"),
+        pytest.param("/".join(["y" * 200] * 30), None, id="a path that no file system takes"),
+    ],
+)
+async def test_a_place_that_can_never_be_is_refused_at_once(
+    bench: Bench, path: str, put: Callable[[Path], None] | None
+) -> None:
+    if put is not None:
+        put(bench.home.parent.parent / "stores/local/x")
+    part = bench.part("a", checkpoint={"uri": f"store:local/{path}"})
+    bench.order(part)
+    gone = await bench.gone(part)
+    assert gone.end is End.START_FAILED
+    assert gone.detail.startswith(("'store:local/", "store local"))
+
+
+async def test_a_manifest_behind_a_link_is_none(bench: Bench) -> None:
+    left(bench, manifest(gpu_model="A100"))
+    place = bench.home.parent.parent / "stores/local/x/job-a"
+    (place / "0" / resume.MANIFEST).rename(place / "elsewhere")
+    (place / resume.MANIFEST).symlink_to("elsewhere")
+    second = part(bench)
+    bench.order(second)
+    assert (await bench.gone(second)).end is End.SUCCEEDED

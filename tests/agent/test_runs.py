@@ -347,11 +347,18 @@ async def test_a_run_whose_record_was_spoiled_costs_nobody_else_anything(
         record.write_bytes(data)
     bench.restart()
     assert bench.host.run(sound.attempt) is not None
+    run = bench.host.run(spoiled.attempt)
+    assert run is not None, "the host's own note of it is good"
+    assert run.facts.token == spoiled.token
+    (bench.home / "begun" / spoiled.attempt).unlink()
+    bench.restart()
     assert bench.host.run(spoiled.attempt) is None
-    assert record.parent.is_dir()
+    assert "it waits for an order" in caplog.text
     bench.order(spoiled, sound)
-    await until(lambda: "the state directory refuses" in caplog.text, "the order for it is looked at")
-    assert len(bench.of(spoiled, RunStarted)) == 1, "what was ever begun is never begun again"
+    found = bench.host.run(spoiled.attempt)
+    assert found is not None
+    assert found.gone is not None
+    assert [len(bench.of(spoiled, kind)) for kind in (RunStarted, RunGone)] == [1, 1], "never begun or told again"
 
 
 @pytest.mark.parametrize("name", [layout.LEADER, layout.CLAIM, layout.EXIT, layout.GONE])

@@ -18,7 +18,14 @@ from tests.agent.bench import Bench, keeper_of, shell
 UNTIL_TOLD = "echo ready; while [ ! -e ../end ]; do sleep 0.05; done; exit 3"
 NAMES = (
     *(layout.RUN, layout.CLAIM, layout.LEADER, layout.STARTED, layout.EXIT, layout.GONE, layout.EVIDENCE, layout.LOG),
-    *(layout.PREEMPT, layout.RESERVED, "preempt.reserved", "stop.reserved", "shim.err", "log.00000000000000000006"),
+    *(
+        layout.PREEMPT,
+        layout.RESERVED,
+        "preempt.reserved",
+        layout.STARTED_RESERVED,
+        "shim.err",
+        "log.00000000000000000006",
+    ),
     *("acked-run-started", "acked-run-gone", "acked-checkpoint-done", "gone.json.new", "exit.json.new", "preempt.new"),
 )
 HOST_FILES = (layout.LEASE, "order.json", "wake", "lease.new", "order.json.new")
@@ -107,7 +114,7 @@ async def test_a_run_with_a_spoiled_file_is_stopped_also_by_the_next_agent(
     await runs.spoiled(put)
     bench.restart()
     bench.order(*(bench.stop(part) for part in runs.parts.values()))
-    told = {name: part for name, part in runs.parts.items() if name not in (layout.RUN, "acked-run-gone")}
+    told = {name: part for name, part in runs.parts.items() if name != "acked-run-gone"}
     ends = {name: (await bench.gone(part)).end for name, part in told.items()}
     assert ends == dict.fromkeys(told, End.CANCELLED)
 

@@ -117,6 +117,9 @@ def test_the_limits_are_told_with_their_numbers(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(CommandError, match="more than 64 MiB, the limit of a bundle") as refused:
         pack(str(root))
     assert "a line in .fairleaseignore" in refused.value.way_out
+    assert [finding.sentence() for finding in refused.value.findings] == [
+        "bundle '64.0 MiB or more' (rule 1.13, at most 64 MiB): the largest file is large, of 64.0 MiB"
+    ]
     (root / "large").write_bytes(b"")
     monkeypatch.setattr(packing, "MAX_BUNDLE_FILES", 5)
     with pytest.raises(CommandError, match="more than 5 files, the limit of a bundle"):

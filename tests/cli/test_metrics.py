@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlease.cli import history
+from fairlease.cli.exits import USAGE
 from fairlease.cli.figures import hours, percent, rough
 from fairlease.cli.main import main
 from fairlease_schemas.commands import RecordEvaluation
@@ -113,6 +114,13 @@ def test_a_period_and_a_scope_have_figures_of_their_own(log: str, capsys: pytest
     name = job_id("ann", "a", "idle")
     one = printed(capsys, "metrics", "--log", log, "--job", f"{name}-a2")
     assert (one["jobs"]["submitted"], one["gpu_hours"]["held"], one["scope"]) == (1, 6.666667, {"job": name})
+
+
+def test_a_price_of_a_pool_that_is_not_there_is_told_with_those_that_are(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cost", "--log", log, "--price", "h100=2", "--price", "foo=1"]) == USAGE
+    assert capsys.readouterr().err == "fairlease: a price for foo, which is no pool of the log\n  pools: h100\n"
 
 
 def test_the_figures_as_a_person_reads_them(log: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@ import json
 import msgspec
 import pytest
 
-from fairlease.cli.exits import AWAY, FAILED, FORBIDDEN, LATER, OK
+from fairlease.cli.exits import AWAY, FAILED, FORBIDDEN, LATER, OK, USAGE
 from fairlease_schemas.explain import BudgetNode, HostsView, PolicyView, QueueView, SharesView, Trouble
 from fairlease_schemas.job import Problem
 from tests.cli.cell import AS_OF, Cell
@@ -145,6 +145,15 @@ def test_a_wish_with_nothing_to_do_says_so_and_is_no_failure(cell: Cell) -> None
     seen = cell.run("host", "undrain", "host-1")
     assert (seen.code, seen.err) == (OK, "")
     assert seen.out.startswith("calling off the drain of host-1: unchanged, there was nothing to do")
+
+
+def test_a_deadline_before_the_start_of_a_drain_is_told_in_the_words_of_the_options(cell: Cell) -> None:
+    seen = cell.run("host", "drain", "host-1", "--not-before", "10m", "--deadline", "5m")
+    assert (seen.code, cell.plan.commands) == (USAGE, [])
+    assert seen.err == (
+        "fairlease: --deadline 5m is before --after 10m: both count from now\n"
+        "  write a deadline of 10m or later, or none\n"
+    )
 
 
 def test_the_account_of_the_environment_sends(cell: Cell) -> None:

@@ -91,6 +91,18 @@ def test_a_gang_that_no_hosts_could_take_when_empty_is_refused_with_what_there_i
     cell().when(submitted("r1", hosts=11, gpus_per_host=8)).then(refusal("a", problem))
 
 
+def test_a_gang_of_parts_of_hosts_is_told_the_size_of_a_whole_one() -> None:
+    # rule: 1.2 1.18
+    problem = Problem(
+        field="spec.hosts",
+        rule="1.3",
+        value="2 x 4 GPUs (more than one host means whole hosts)",
+        limit="h100: 10 hosts of 8 GPUs",
+        way_out="take whole hosts, with `--gpus 8`",
+    )
+    cell().when(submitted("r1", hosts=2, gpus_per_host=4)).then(refusal("a", problem))
+
+
 @pytest.mark.parametrize(
     ("hosts", "gpus", "found"),
     [

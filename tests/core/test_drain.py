@@ -3,8 +3,8 @@
 import pytest
 
 from fairlease.core.view import drain_view
-from fairlease_schemas.commands import CancelJob, RequestDrain, ReturnHost, UndrainHost
-from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, PromiseEnd, PromiseEnded
+from fairlease_schemas.commands import CancelJob, CordonHost, RequestDrain, ReturnHost, UndrainHost
+from fairlease_schemas.cycle import EvictionOrdered, GangGranted, Licence, PromiseEnd, PromiseEnded, ReservationEnded
 from fairlease_schemas.envelope import Event
 from fairlease_schemas.host import (
     DrainCancelled,
@@ -255,6 +255,56 @@ def test_a_drain_voids_the_promise_there_by_name() -> None:
     asked(here, drain(at=5 * HOUR))
     assert of(here, PromiseEnded) == [PromiseEnded(job=claim, why=PromiseEnd.DRAIN, cause="host-001")]
     assert promises(here) == {}
+
+
+def test_a_host_kept_for_a_claim_is_given_up_by_name_when_a_drain_comes_too_soon_for_it() -> None:
+    # rule: 7.2 5.6
+    here = cell(1)
+    victim = idle(here, "filler")
+    here.at(MINUTE)
+    claim = whole(here, "claim", "b", min_runtime_ms=HOUR)
+    assert here.world.reservations[claim].hosts == names(1)
+    here.say(drain(at=HOUR), "bot")
+    here.say(CancelJob(job=victim))
+    left(here, victim)
+    here.at(2 * MINUTE)
+    assert of(here, ReservationEnded) == [ReservationEnded(job=claim, why="drain", cause="host-001")]
+    assert here.phase(claim) == "waiting"
+    assert set(reasons(here).values()) == {Reason.HOST_MAINTENANCE}
+    here.say(UndrainHost(host="host-001"), "bot")
+    here.at(3 * MINUTE)
+    assert here.phase(claim) == "granted"
+
+
+def test_a_host_kept_for_a_claim_is_used_where_the_claim_is_gone_before_the_drain() -> None:
+    # rule: 7.2 5.6
+    here = cell(1)
+    victim = idle(here, "filler")
+    here.at(MINUTE)
+    claim = whole(here, "claim", "b", min_runtime_ms=HOUR)
+    here.say(drain(at=3 * HOUR), "bot")
+    left(here, victim)
+    assert (here.phase(claim), of(here, ReservationEnded)) == ("granted", [])
+
+
+def test_what_a_fault_left_of_a_gang_is_not_used_where_a_drain_comes_too_soon() -> None:
+    # rule: 7.2 7.7
+    here = cell(4, max_draining_permille=1000)
+    here.say(CordonHost(host="host-004"), "lead")
+    gang = here.submit("gang", hosts=3, gpus_per_host=8, min_runtime_ms=2 * HOUR, timeout_ms=24 * HOUR)
+    here.start(gang)
+    here.say(CordonHost(host="host-001"), "lead")
+    here.gone(gang, End.FAULT, None, hosts=names(1))
+    here.gone(gang, End.CANCELLED, 143, hosts=names(2, 3))
+    assert here.world.reservations[gang].hosts == names(2, 3)
+    asked(here, drain(2, at=HOUR))
+    here.say(ReturnHost(host="host-004"), "lead")
+    here.at(MINUTE)
+    assert (here.phase(gang), of(here, ReservationEnded)) == ("waiting", []), "host-003 is still of use"
+    asked(here, drain(3, at=HOUR))
+    here.at(2 * MINUTE)
+    assert of(here, ReservationEnded) == [ReservationEnded(job=gang, why="drain", cause="host-002")]
+    assert here.phase(gang) == "waiting"
 
 
 def test_a_second_ask_for_the_same_changes_nothing_and_another_time_plans_anew() -> None:

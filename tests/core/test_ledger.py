@@ -261,8 +261,8 @@ def test_weights_are_from_one_to_a_million(weight: int) -> None:
             field="weight",
             rule="2.1",
             value=str(weight)[:30],
-            limit="1-1000000",
-            way_out="write an integer",
+            limit="1 to 1000000",
+            way_out="write a whole number from 1 on",
         )
     )
 

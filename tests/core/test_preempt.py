@@ -3,6 +3,7 @@
 What a licence reaches beyond idle work: test_licence; how sets of victims compare: test_victims.
 """
 
+from fairlease.core import explain, view
 from fairlease_schemas.commands import CancelJob, CordonHost, ReturnHost
 from fairlease_schemas.cycle import (
     CycleClosed,
@@ -58,6 +59,12 @@ def test_a_claim_evicts_idle_work_and_gets_its_host_when_that_is_gone() -> None:
     here.start(victim).at(MINUTE)
     claim = here.submit("r1", gpus_per_host=8)
     assert evictions(here) == [evicted(victim, claim, 8 * MINUTE), kept(claim, 1)]
+    here.at(MINUTE + 10 * SECOND)
+    why, told_ms = explain.why(here.world, here.world.jobs[claim]), here.now_ms - 10 * SECOND
+    assert why.start_by_ms == told_ms + 30 * SECOND + 30 * SECOND, "its grace and the stop margin after the telling"
+    assert "those on the hosts kept for it are told to leave and gone within 50s" in why.text.en
+    (row,) = [row for row in view.queue(here.world, 10, with_start=True).rows if row.job == claim]
+    assert (row.start_by_ms, row.is_promised) == (why.start_by_ms, False)
     assert here.phase(victim) == "stopping"
     left(here, victim)
     assert granted(claim, on(1, *WHOLE)) in here.events()

@@ -7,7 +7,7 @@ from fairlease_schemas.ids import job_of
 from fairlease_schemas.job import AttemptEnded
 from tests.laws.examine import at_length, examine
 from tests.naive import standing as slow
-from tests.naive.living import Law, Life, Living, lives
+from tests.naive.living import Law, Life, Living, lives, often
 
 
 class EveryGpuHasOneHolder(Law):
@@ -38,6 +38,22 @@ class EveryGpuHasOneHolder(Law):
         fleet = cell.world.fleet
         seen = {(h, k): o for h in fleet.hosts for k, o in enumerate(fleet.occupants(h)) if o}
         assert seen == self.holders
+
+
+class DrainsAreInTime(Law):
+    """Rule 7.2: whatever a drain lets in can be gone before it begins, whoever the host was kept for."""
+
+    def before(self, cell: Living, record: Record) -> None:
+        policy = cell.world.policy
+        for event in record.events:
+            if isinstance(event, GangGranted) and policy is not None:
+                job = cell.world.jobs[event.job]
+                until_ms = max(record.at_ms + event.window_ms, slow.exempt_until_ms(policy, job))
+                gone_ms = until_ms + job.request.grace_ms + policy.stop_margin_ms
+                for part in event.parts:
+                    drain = cell.world.fleet.hosts[part.host].drain
+                    if drain is not None and not drain.is_queued:
+                        assert gone_ms <= drain.start_ms, f"{event.attempt} is still on {part.host} when it drains"
 
 
 class GangsAreWhole(Law):
@@ -170,3 +186,11 @@ def test_gpus_gangs_caps_and_books_are_kept_in_every_life(examples: int) -> None
         Living(life, EveryGpuHasOneHolder(), GangsAreWhole(), CapsHold(), TheBooksBalance()).live()
 
     examine(law, lives(), examples)
+
+
+@at_length
+def test_nothing_is_granted_that_a_drain_would_meet_in_any_life(examples: int) -> None:
+    def law(life: Life) -> None:
+        Living(life, EveryGpuHasOneHolder(), DrainsAreInTime(), TheBooksBalance()).live()
+
+    examine(law, lives(often(submits=8, waits=4, drains=3, seldom=1)), examples)

@@ -184,6 +184,19 @@ async def test_two_are_at_one_shell_and_a_third_reads_along(up: Up, people: list
     assert "three-3" not in one.look()
 
 
+async def test_who_reads_along_leaves_by_the_keys_that_detach_too(up: Up, people: list[Person]) -> None:
+    # rule: 1.17
+    one, job = await at_a_shell(up, people)
+    other = await arrived(up, people, "job", "attach", job, "--read-only")
+    await other.sees("reading along, ctrl-] d detaches")
+    one.type("echo seen-$((1))\n")
+    await other.sees("seen-1")
+    other.type(b"exit 9\n\x1dd")
+    assert await other.code() == 0
+    one.type("exit 6\n")
+    assert await one.code() == 6, "what was typed beside it went nowhere"
+
+
 async def test_an_agent_that_is_killed_costs_a_moment_and_the_shell_is_the_same(up: Up, people: list[Person]) -> None:
     # rule: 1.17
     person, job = await at_a_shell(up, people)

@@ -11,7 +11,15 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from fairlease_schemas import codec
-from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangeMember, ChangePolicy, CordonHost, ReturnHost
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangeMember,
+    ChangePolicy,
+    CordonHost,
+    RequestDrain,
+    ReturnHost,
+)
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import End
@@ -67,6 +75,13 @@ class Fault(NamedTuple):
     boot: int
 
 
+class Drain(NamedTuple):
+    """The owner of a host drains it from so long ahead on, or gives it back (absent)."""
+
+    host: int
+    ahead_ms: int | None
+
+
 class Share(NamedTuple):
     """A node of the tree gets another weight or caps."""
 
@@ -88,7 +103,7 @@ class Wait(NamedTuple):
     ms: int
 
 
-Step = Submit | Cancel | Hold | Fault | Share | Rules | Wait
+Step = Submit | Cancel | Hold | Fault | Drain | Share | Rules | Wait
 
 
 class Life(NamedTuple):
@@ -173,6 +188,12 @@ class Living(Tended):
                 self.say(said, "lead", settle=False)
             case Fault():
                 self._boot(step.host % self.life.hosts + 1, step.boot)
+            case Drain():
+                host = f"host-{step.host % self.life.hosts + 1:03d}"
+                if step.ahead_ms is None:
+                    self.say(ReturnHost(host=host), "bot", settle=False)
+                else:
+                    self.say(RequestDrain(host=host, not_before_ms=self.now_ms + step.ahead_ms), "bot", settle=False)
             case Share():
                 name, parent, *_ = self.life.tree[step.node % len(self.life.tree)]
                 caps = {"max_protected_permille": step.protected_permille, "burst_permille": step.burst_permille}
@@ -294,6 +315,9 @@ DEBUGS = submits(
     lane=st.just("debug"),
 )
 WAITS = st.builds(Wait, ms=st.sampled_from((1, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR)))
+DRAINS = st.builds(
+    Drain, host=st.integers(0, 5), ahead_ms=st.sampled_from((None, 0, 5 * MINUTE, 40 * MINUTE, 3 * HOUR))
+)
 _SELDOM = st.one_of(
     st.builds(Cancel, job=st.integers(0, 30)),
     st.builds(Hold, host=st.integers(0, 5), is_cordon=st.booleans()),
@@ -304,8 +328,8 @@ _SELDOM = st.one_of(
 
 
 def often(**weights: int) -> st.SearchStrategy[Step]:
-    """Steps by weight: submissions, debug work, waits, and what happens seldom."""
-    kinds = {"submits": SUBMITS, "debugs": DEBUGS, "waits": WAITS, "seldom": _SELDOM}
+    """Steps by weight: submissions, debug work, waits, drains, and what happens seldom."""
+    kinds = {"submits": SUBMITS, "debugs": DEBUGS, "waits": WAITS, "drains": DRAINS, "seldom": _SELDOM}
     names = [name for name, weight in weights.items() for _ in range(weight)]
     return st.sampled_from(names).flatmap(lambda name: kinds[name])
 

@@ -17,6 +17,12 @@ def test_a_few_refusals_cost_nothing_and_more_cost_a_rest() -> None:
     assert (pace.is_flooded(0.75), pace.is_flooded(1.25)) == (True, False)
 
 
+def test_no_inbox_rests_longer_than_a_second() -> None:
+    pace = Pace()
+    assert pace.count("a", 400, 0.0) == 1.0
+    assert (pace.resting(0.5), pace.resting(1.0)) == ({"a"}, frozenset())
+
+
 def test_who_was_quiet_owes_nothing() -> None:
     pace = Pace()
     pace.count("a", 15, 0.0)

@@ -48,6 +48,16 @@ def is_of(path: str, attempt: str) -> bool:
     return os.path.basename(path).startswith(f"{_PREFIX}{attempt}-") and ".." not in path.split("/")
 
 
+def of(parent: str, attempt: str) -> list[str]:
+    """Every cgroup that keepers of this attempt made there, by name."""
+    if not parent:
+        return []
+    try:
+        return sorted(f"{parent}/{name}" for name in os.listdir(parent) if is_of(name, attempt))
+    except OSError:
+        return []
+
+
 def join(path: str) -> None:
     """Puts the calling process there, and with it all that it will start."""
     if path:

@@ -24,7 +24,7 @@ from fairlease.agent.identity import IdentityRefused, User, Users, let_in
 from fairlease.agent.lease import Lease
 from fairlease.agent.outbox import Outbox
 from fairlease.agent.record import Facts, Gone, clear
-from fairlease.agent.rendezvous import LOOPBACK, Ports
+from fairlease.agent.rendezvous import LOOPBACK, Ports, PortTaken
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
 from fairlease.agent.saved import Checkpoints
 from fairlease.agent.source import SourceRefused, Sources
@@ -43,6 +43,8 @@ KEPT_RUNS: Final = 500
 """Ended runs whose logs can still be read, per host."""
 UNNAMED_MARGIN_MS: Final = 20_000
 """What is no longer ordered has no grace, for its GPUs may be another's: TERM now, and KILL after half of this."""
+TRIES: Final = 3
+"""So often is prepared what fails in a way that nobody thought of; then it is refused."""
 OF_BEFORE: Final = "the machine was started anew since it was granted"
 _RETRY_S: Final = 2.0
 _ATTEMPT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,126}")
@@ -111,6 +113,7 @@ class Host:
         self._seen = (0, 0)
         self._learned: dict[AttemptId, Ready | Refused] = {}
         self._fetching: dict[AttemptId, asyncio.Task[None]] = {}
+        self._failures: dict[AttemptId, int] = {}
         self._said: set[tuple[AttemptId, str]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._is_open = False
@@ -197,7 +200,7 @@ class Host:
                 self._stop(run, "no longer ordered", 0, UNNAMED_MARGIN_MS)
         held = {gpu for run in self._runs.live() for gpu in run.facts.gpus}
         for wanted in self._order.runs:
-            known = self._runs.get(wanted.attempt)
+            known = self._known(wanted)
             if known is None:
                 if self._begin(wanted, held):
                     held.update(wanted.gpus)
@@ -205,11 +208,23 @@ class Host:
                 self._stop(known, wanted.stop, wanted.grace_ms, wanted.margin_ms)
         for attempt in self._fetching.keys() - named:
             self._fetching.pop(attempt).cancel()
+        for attempt in self._failures.keys() - named:
+            del self._failures[attempt]
         for attempt in self._learned.keys() - named:
             self._unlearn(attempt)
             self._said.discard((attempt, "run-ready"))
         self._ports.forget_but({attempt for attempt in named if self._runs.get(attempt) is None})
         self._prune(named)
+
+    def _known(self, wanted: RunOrder) -> Run | None:
+        """The run of this attempt, if it was ever begun here."""
+        if _ATTEMPT.fullmatch(wanted.attempt) is None:
+            return None
+        run = self._runs.get(wanted.attempt)
+        if run is None and (run := self._runs.find(self._facts(wanted))) is not None:
+            self._said.update((run.attempt, kind) for kind in _FILES if run.directory.is_acked(kind))
+            self._changed(run)
+        return run
 
     def _begin(self, wanted: RunOrder, held: set[str]) -> bool:
         """Starts an attempt, or as much of the way there as is open: its contract fetched, its GPUs free.
@@ -235,10 +250,7 @@ class Host:
                 task = asyncio.get_running_loop().create_task(self._learn(wanted))
                 self._fetching[wanted.attempt] = task
         elif held.isdisjoint(wanted.gpus) and self._may_start():
-            if wanted.is_go:
-                self._start(wanted, learned)
-            else:
-                self._wait_for_others(wanted)
+            return self._start(wanted, learned) if wanted.is_go else self._wait_for_others(wanted)
         return True
 
     def _is_for_this_boot(self) -> bool:
@@ -249,27 +261,36 @@ class Host:
         """Whether the host has its lease, and the order came in its present term: one from before may be over."""
         return self.lease.is_valid and self._order_term == self.lease.term
 
-    def _wait_for_others(self, wanted: RunOrder) -> None:
-        """Says, once, that this part of a gang could begin; its first host says where they meet (1.15)."""
+    def _wait_for_others(self, wanted: RunOrder) -> bool:
+        """Says, once, that this part of a gang could begin; its first host says where they meet (1.15).
+
+        False when it is over instead: the others may have been told of a place that has become somebody else's.
+        """
         if (wanted.attempt, "run-ready") in self._said:
-            return
+            return True
         at = None
         if wanted.rank == 0:
             try:
                 at = Rendezvous(address=self._address, port=self._ports.keep(wanted.attempt, is_noted=True))
+            except PortTaken as taken:
+                return self._refuse(wanted, End.FAULT, str(taken))
             except OSError as error:
                 self._try_again(wanted.attempt, error)
-                return
+                return True
         self._said.add((wanted.attempt, "run-ready"))
         ready = RunReady(attempt=wanted.attempt, token=wanted.token, rendezvous=at)
         self.outbox.put("run-ready", canonical(ready), lambda: None)
+        return True
 
-    def _start(self, wanted: RunOrder, ready: Ready) -> None:
+    def _start(self, wanted: RunOrder, ready: Ready) -> bool:
+        """Starts an attempt; False when it is over instead."""
         name, command, at = wanted.attempt, ready.command, wanted.rendezvous
         facts = msgspec.structs.replace(self._facts(wanted), has_terminal=command.terminal)
         try:
             if len(wanted.hosts) == 1:
                 at = Rendezvous(address=LOOPBACK, port=self._ports.keep(name, is_noted=False))
+            elif wanted.rank == 0 and self._ports.is_noted(name):
+                self._ports.keep(name, is_noted=True)  # an agent that was away meanwhile may have lost it
             env = environment(wanted, command.env, self._devices, dict(os.environ), at, ready.user) | ready.place
             self._runs.start(
                 facts,
@@ -280,9 +301,12 @@ class Host:
                 at_gate=lambda: self._ports.let_go(name),
                 user=ready.user,
             )
+        except PortTaken as taken:
+            return self._refuse(wanted, End.FAULT, str(taken))
         except OSError as error:
             self._unlearn(name)
             self._try_again(name, error)
+        return True
 
     def _refuse(self, wanted: RunOrder, end: End, detail: str, mismatches: tuple[Mismatch, ...] = ()) -> bool:
         """Writes down that it is over before it began; False, because it needs no GPUs."""
@@ -338,12 +362,18 @@ class Host:
         except Exception as error:  # noqa: BLE001 - nobody else would ever begin this run, or tell why it cannot
             self._fetching.pop(wanted.attempt, None)
             self._try_again(wanted.attempt, error)
-            return
+            if isinstance(error, OSError) or self._counts_failure(wanted.attempt) < TRIES:
+                return
+            self._learned[wanted.attempt] = ContractRefused(f"it cannot be prepared here: {error!r:.200}")
         finally:
             if code is not None:  # it was called off with the code in its hands
                 clear(code)
         self._fetching.pop(wanted.attempt, None)
         self._agree()
+
+    def _counts_failure(self, attempt: AttemptId) -> int:
+        self._failures[attempt] = self._failures.get(attempt, 0) + 1
+        return self._failures[attempt]
 
     def _unlearn(self, attempt: AttemptId) -> None:
         """Forgets what was fetched for an attempt that does not start now."""
@@ -371,6 +401,8 @@ class Host:
             try:
                 return await stores.aside(lambda: self._looked_up(wanted, command, user))
             except OSError as error:
+                if (refused := stores.refusal(command.checkpoint.uri, error)) is not None:
+                    raise refused from error
                 log.warning("%s: its store refuses, trying again: %s", wanted.attempt, error)
             await asyncio.sleep(_RETRY_S)
 

@@ -90,7 +90,7 @@ def keep(run_directory: str) -> None:
     group = cgroup.make(order["cgroup"], os.path.basename(os.getcwd()))
     fence = Fence()
     keeper = Keeper(order, group=group, fence=fence)
-    layout.tell(layout.CLAIM, layout.identity(os.getpid()))
+    layout.tell(layout.CLAIM, layout.identity(os.getpid()), reserve=layout.CLAIM_RESERVED)
     if layout.read_stop() is not None:
         end: dict[str, object] = {"end": "cancelled", "exit_code": None, "detail": "never started"}
     elif fence.is_passed():
@@ -135,10 +135,10 @@ def conclude(end: dict[str, object]) -> None:
             return
 
 
-def note(name: str, body: dict[str, object]) -> None:
+def note(name: str, body: dict[str, object], reserve: str = "") -> None:
     """Tells what the end will tell again: on a full disk the job goes first."""
     with contextlib.suppress(OSError):
-        layout.tell(name, body)
+        layout.tell(name, body, reserve=reserve)
 
 
 def become_subreaper() -> None:
@@ -230,7 +230,7 @@ class Keeper:
         problem = self._start()
         if problem:
             return {"end": "start-failed", "exit_code": None, "detail": problem}
-        note(layout.STARTED, {})
+        note(layout.STARTED, {}, layout.STARTED_RESERVED)
         if self._terminal is None:
             self._poller.register(self._output, select.POLLIN)
         self._poller.register(self._wakeups, select.POLLIN)
@@ -281,7 +281,8 @@ class Keeper:
         for fd in (gate, teller, *([printer] if self._terminal is None else ())):
             os.close(fd)
         self._leader = pid
-        layout.tell(layout.LEADER, {**layout.identity(pid), "cgroup": self._group})
+        leader = {**layout.identity(pid), "cgroup": self._group}
+        layout.tell(layout.LEADER, leader, reserve=layout.LEADER_RESERVED)
         os.write(opener, b"1")
         os.close(opener)
         problem = b""

@@ -37,6 +37,9 @@ EVIDENCE = "evidence.json"
 SAID, CHECKPOINT, PROGRESS = "said", "checkpoint.json", "progress.json"
 RESERVED = "fence.reserved"
 """Bytes for the notice of a keeper, taken before a job could fill the disk."""
+CLAIM_RESERVED, LEADER_RESERVED, STARTED_RESERVED = "shim.reserved", "leader.reserved", "started.reserved"
+"""Bytes for what a keeper says until the command runs: no full disk costs a run its start."""
+RESERVES = (RESERVED, CLAIM_RESERVED, LEADER_RESERVED, STARTED_RESERVED)
 KILL_AFTER_MS = 10_000
 """Between TERM and KILL, but never more than half the stop margin: the whole stop must fit it (8.1)."""
 WAKE = "../../wake"
@@ -144,12 +147,16 @@ def sync_directory(path: str) -> None:
         os.close(fd)
 
 
-def tell(name: str, body: dict[str, object], *, is_durable: bool = False) -> None:
-    """Writes a file of the run that is the working directory, and wakes the agent.
+def tell(name: str, body: dict[str, object], *, is_durable: bool = False, reserve: str = "") -> None:
+    """Writes a file of the run that is the working directory, and wakes the agent; in reserved bytes where there are.
 
     If no agent listens, nothing is lost: the next one looks at every run when it starts.
     """
-    write_whole(name, json.dumps(body).encode(), is_durable=is_durable)
+    data = json.dumps(body).encode()
+    if reserve:
+        fill(reserve, name, data)
+    else:
+        write_whole(name, data, is_durable=is_durable)
     try:
         fd = os.open(WAKE, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -101,23 +101,55 @@ class Watch:
         self._on_death()
 
 
-def remains(leader: Process, mark: bytes, group: str = "") -> list[Process]:
+def remains(leader: Process, mark: bytes, group: str = "", place: str = "") -> list[Process]:
     """Living processes of a run whose keeper was killed, by pid.
 
     Those in the session of its first process, those that carry `mark` (`NAME=value`, unique to the run)
     in their environment, which leaving the session does not shed, and those in its cgroup, if it had one.
     Our own session is never among them.
+
+    A session has its leader's number, which may be another's by now. Where a leader is there, its start says whose
+    it is. Where it has gone, one of the session must be known otherwise: by mark or cgroup, or because it works
+    in `place`, the run's directory, or below.
     """
     own = os.getsid(0)
     grouped = set(cgroup.members(group))
-    found = []
+    found, session, is_ours = [], [], False
     for pid in layout.pids():
         stat = layout.read_stat(pid)
         if stat is None or stat[0] in "ZX" or stat[2] == own or stat[3] < leader.start:
             continue
-        if stat[2] == leader.pid or pid in grouped or mark in _environment(pid):
+        is_known = pid in grouped or mark in _environment(pid)
+        if is_known:
             found.append(Process(pid, stat[3]))
-    return sorted(found, key=lambda process: process.pid)
+        if stat[2] == leader.pid:
+            is_ours = is_ours or is_known or (bool(place) and _works_in(pid, place))
+            session.append(Process(pid, stat[3]))
+    there = layout.read_stat(leader.pid) if session else None
+    if session and (there[3] == leader.start if there is not None else is_ours):
+        found += session
+    return sorted(set(found), key=lambda process: process.pid)
+
+
+def with_words(*words: str) -> list[Process]:
+    """Living processes whose command line ends in these words, by pid."""
+    wanted = "".join(f"\0{word}" for word in words).encode() + b"\0"
+    found = []
+    for pid in sorted(layout.pids()):
+        stat = layout.read_stat(pid)
+        if stat is None or stat[0] in "ZX":
+            continue
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(wanted):
+                found.append(Process(pid, stat[3]))
+    return found
+
+
+def _works_in(pid: int, place: str) -> bool:
+    try:
+        return f"{Path(f'/proc/{pid}/cwd').readlink()}/".startswith(f"{place}/")
+    except OSError:
+        return False
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -127,14 +159,14 @@ def _environment(pid: int) -> list[bytes]:
         return []
 
 
-async def kill_remains(leader: Process, mark: bytes, group: str = "") -> None:
+async def kill_remains(leader: Process, mark: bytes, group: str = "", place: str = "") -> None:
     """Returns when nothing is left; a process the kernel will not let go keeps it waiting, as it must.
 
     Nothing twice in a row: in the middle of an exec a process has no environment to be known by.
     """
     pause_s, looks = _KILL_AGAIN_S, 0
     while looks < 2:
-        found = remains(leader, mark, group)
+        found = remains(leader, mark, group, place)
         looks = 0 if found else looks + 1
         if found:
             cgroup.kill(group)

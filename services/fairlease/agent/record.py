@@ -5,10 +5,12 @@ attempt with a directory was started, or was refused for good, and is never star
 wrote is read here; what only the agent writes (the stop, what the bus acknowledged) is written here.
 """
 
+import contextlib
 import fcntl
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -23,9 +25,10 @@ from fairlease_schemas.ids import AccountId, AttemptId, GpuUuid, HostId, JobId
 from fairlease_schemas.job import End, Mismatch
 
 _T = TypeVar("_T")
-_RESERVED: Final = ("preempt.reserved", "stop.reserved")
+_RESERVED: Final = "preempt.reserved"
 _MOST_REASON_CHARS: Final = 300
-_SPOILED: Final = Process(pid=-1, start=0)
+NOBODY: Final = Process(pid=-1, start=0)
+"""Who leads a run of which that cannot be read."""
 _ACKED_CHECKPOINT: Final = "acked-checkpoint-done"
 _MAKING: Final = ".making-"
 _REMOVING: Final = ".removing-"
@@ -113,8 +116,9 @@ class RunDirectory:
             (making / layout.WORK).mkdir(mode=0o700)
         else:
             code.rename(making / layout.WORK)
+            _close_to_others(making / layout.WORK)  # whatever brought it may have made it as open as others are
         (making / layout.SAID).mkdir(mode=0o700)
-        for name in (*_RESERVED, layout.RESERVED):
+        for name in (_RESERVED, *layout.RESERVES):
             (making / name).write_bytes(b" " * layout.RESERVED_BYTES)
         if owner is not None:
             _give(making, owner)
@@ -149,13 +153,17 @@ class RunDirectory:
         """The keeper's process, once it has claimed the run."""
         return self._read(layout.CLAIM, Process)
 
+    def has_claim(self) -> bool:
+        """Whether a keeper ever claimed the run, or something has the name of its claim."""
+        return os.path.lexists(self.path / layout.CLAIM)
+
     def leader(self) -> Process | None:
         """The job's first process, from just before its command begins; nobody's number where the file was spoiled.
 
         Then what is left of the run is still known, by its mark.
         """
         leader = self._read(layout.LEADER, Process)
-        return _SPOILED if leader is None and os.path.lexists(self.path / layout.LEADER) else leader
+        return NOBODY if leader is None and os.path.lexists(self.path / layout.LEADER) else leader
 
     def group(self) -> str:
         """The cgroup of the job; empty when it has none."""
@@ -170,13 +178,13 @@ class RunDirectory:
         return self._read(layout.GONE, Gone)
 
     def is_started(self) -> bool:
-        return (self.path / layout.STARTED).exists()
+        return os.path.exists(self.path / layout.STARTED)  # noqa: PTH110 - False too where nobody may look
 
-    def order_stop(self, reason: str, grace_ms: int, kill_after_ms: int) -> None:
+    def order_stop(self, reason: str, grace_ms: int, kill_after_ms: int, reserve: str = "") -> None:
         """Gives the job its notice, then writes down when TERM and KILL fall due; a repeat changes none of it.
 
-        In bytes that were reserved when the run was made: a job that filled the disk can be stopped. Where it spoiled
-        these too, in others: a job that does both can not, but at its end.
+        In bytes that were reserved when the run was made, those of the order itself (`reserve`) out of its job's
+        reach: a job that filled the disk can be stopped. The notice is a help, and goes where the disk refuses it.
         """
         if self.is_stopping():
             return
@@ -186,10 +194,11 @@ class RunDirectory:
             "term_at_ms": term_at_ms,
             "kill_at_ms": term_at_ms + kill_after_ms,
         }
-        for name, final in zip(_RESERVED, (layout.PREEMPT, layout.STOP), strict=True):
-            if final == layout.PREEMPT and self.preempt_file.exists():
-                continue  # an agent that was killed between the two gave the notice already
-            layout.fill(str(self.path / name), str(self.path / final), msgspec.json.encode(order))
+        data = msgspec.json.encode(order)
+        if not os.path.lexists(self.preempt_file):  # else an agent that was killed between the two gave it already
+            with contextlib.suppress(OSError):
+                layout.fill(str(self.path / _RESERVED), str(self.preempt_file), data)
+        layout.fill(reserve, str(self.path / layout.STOP), data)
 
     def is_stopping(self) -> bool:
         return os.path.lexists(self.path / layout.STOP)
@@ -210,7 +219,7 @@ class RunDirectory:
 
     def is_acked(self, kind: str) -> bool:
         """Whether the bus has acknowledged this run's report of that kind."""
-        return (self.path / f"acked-{kind}").exists()
+        return os.path.exists(self.path / f"acked-{kind}")  # noqa: PTH110 - False too where nobody may look
 
     def ack(self, kind: str) -> None:
         (self.path / f"acked-{kind}").touch()
@@ -231,9 +240,7 @@ class RunDirectory:
 
     def set_aside(self) -> Path:
         """Takes the run off the disk's books at once; the path is for `clear`, which may take its time."""
-        aside = self.path.with_name(f"{_REMOVING}{self.attempt}")
-        self.path.rename(aside)
-        return aside
+        return _set_aside(self.path)
 
     def _read(self, name: str, kind: type[_T]) -> _T | None:
         """What a keeper wrote; None when it did not yet, or when its job spoiled it."""
@@ -243,19 +250,38 @@ class RunDirectory:
             return None
 
 
+def give_tree(top: Path, owner: User) -> None:
+    """Hands a tree over that was ours alone so far; what is his already stays as it is.
+
+    For he may change that meanwhile, and it is not for root to walk through: so the top is given last.
+    """
+    if top.lstat().st_uid == owner.uid:
+        return
+    for place, directories, files in os.walk(top):  # it enters no link
+        for entry in (*directories, *files):
+            os.chown(Path(place, entry), owner.uid, owner.gid, follow_symlinks=False)
+    os.chown(top, owner.uid, owner.gid)
+
+
+def _close_to_others(directory: Path) -> None:
+    """0700, through no link: its owner may be somebody else."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+
+
 def _give(making: Path, owner: User) -> None:
-    """Hands over what a user needs of his run's directory. All but his own clone of code was root's alone so far."""
+    """Hands over what a user needs of his run's directory. Code is his already (source.py)."""
     for name in (layout.WORK, layout.SAID):
-        if (making / name).lstat().st_uid == owner.uid:
-            continue  # a clone that he made: what he may change meanwhile is not for root to walk through
-        os.chown(making / name, owner.uid, owner.gid)
-        for place, directories, files in os.walk(making / name):  # it enters no link
-            for entry in (*directories, *files):
-                os.chown(Path(place, entry), owner.uid, owner.gid, follow_symlinks=False)
-    for name in (_RESERVED[0], layout.RESERVED):  # what becomes the notice
+        give_tree(making / name, owner)
+    for name in (_RESERVED, layout.RESERVED):  # what becomes the notice
         os.chown(making / name, 0, owner.gid)
         (making / name).chmod(0o640)
-    (making / _RESERVED[1]).chmod(0o600)
+    for name in layout.RESERVES:
+        if name != layout.RESERVED:
+            (making / name).chmod(0o600)
     os.chown(making, 0, owner.gid)
     making.chmod(0o710)
 
@@ -263,3 +289,18 @@ def _give(making: Path, owner: User) -> None:
 def clear(path: Path) -> None:
     """Removes what was set aside, in a thread of its own: a job may have left any amount of files."""
     threading.Thread(target=shutil.rmtree, args=(path,), kwargs={"ignore_errors": True}, daemon=True).start()
+
+
+def remove(path: Path) -> None:
+    """Takes whatever has a run's name off the books; FileNotFoundError never, OSError as usual."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            clear(_set_aside(path))
+        else:
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return
+
+
+def _set_aside(path: Path) -> Path:
+    return path.rename(path.with_name(f"{_REMOVING}{path.name}.{time.monotonic_ns()}"))

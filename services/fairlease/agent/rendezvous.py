@@ -53,6 +53,10 @@ def own_address(told: str, bus_url: str) -> str:
     return next(text for text in (found, name, LOOPBACK) if is_address(text))
 
 
+class PortTaken(Exception):
+    """The port that was promised to a gang is somebody else's now; the text says which."""
+
+
 class Ports:
     """The ports that one host keeps for attempts. Notes lie in `<home>/ports`, one file an attempt."""
 
@@ -73,15 +77,23 @@ class Ports:
         self._kept.clear()
 
     def keep(self, attempt: AttemptId, *, is_noted: bool) -> int:
-        """A port that is kept from now on, the noted one if there is one. OSError when there is none, or no disk."""
+        """A port that is kept from now on, the noted one if there is one. OSError when there is none, or no disk.
+
+        PortTaken when somebody has the noted one: whoever was told of it would go there.
+        """
         if attempt not in self._kept:
-            before = self._read(attempt)
-            kept = self._kept[attempt] = (_bound(before) if before else None) or _free(attempt)
-            if is_noted and kept.getsockname()[1] != before:
-                if before:
-                    log.warning("%s: port %d, which was kept for it, is taken by now", attempt, before)
+            before = self._read(attempt) if is_noted else 0
+            found = _bound(before) if before else _free(attempt)
+            if found is None:
+                raise PortTaken(f"port {before}, where the gang was to meet, was taken while no agent kept it")
+            kept = self._kept[attempt] = found
+            if is_noted and not before:
                 self._note(attempt, int(kept.getsockname()[1]))
         return int(self._kept[attempt].getsockname()[1])
+
+    def is_noted(self, attempt: AttemptId) -> bool:
+        """Whether its port was promised to others."""
+        return attempt in self._noted
 
     def let_go(self, attempt: AttemptId) -> None:
         """The port is free for whoever asks first: the attempt's command, which begins now."""

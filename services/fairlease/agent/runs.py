@@ -6,10 +6,15 @@ that an agent that dies in between leaves either nothing or a run that begins. F
 (keeper.py) has it; this module watches keepers, and where one is missing it takes the run's lock and
 concludes the run itself. News comes by a pipe in which keepers name their run, by the death of a keeper,
 and, should a word be lost, by a look at every living run now and then.
+
+A job of our own user can write in its run directory. So an end that is written there is believed only when no
+keeper lives that would write it, and nothing of the run is left; and a run whose directory is gone, or another, or
+can no longer be used, is ended here by all that it is known by, and is `lost`.
 """
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -19,10 +24,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from fairlease.agent import cgroup, layout, process
+from fairlease.agent import cgroup, kin, layout, process
+from fairlease.agent.begun import Begun
 from fairlease.agent.identity import User
 from fairlease.agent.process import Process
-from fairlease.agent.record import Facts, Gone, RunDirectory, clear
+from fairlease.agent.record import NOBODY, Facts, Gone, RunDirectory, clear, remove
+from fairlease.agent.stores import aside
 from fairlease_schemas.ids import AttemptId
 from fairlease_schemas.job import End
 
@@ -31,23 +38,28 @@ log = logging.getLogger("fairlease.agent")
 LOG_BYTES: Final = 16 * 1024 * 1024
 """How much of what a job prints is kept."""
 RESTARTED: Final = "the machine was restarted"
+SPOILED: Final = "its run directory was removed or spoiled"
 PREEMPT_FILE: Final = "FAIRLEASE_PREEMPT_FILE"
 SAID_DIR: Final = "FAIRLEASE_SAID_DIR"
 _SHIM: Final = Path(__file__).with_name("shim.py")
 _SOON_S: Final = 0.02
 _SWEEP_S: Final = 5.0
+_PASSING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What a disk or a machine refuses for a while; any other refusal is the directory's own."""
 
 
 class Run:
     """One run of this host, ended ones too, as far as it is known."""
 
-    def __init__(self, directory: RunDirectory) -> None:
+    def __init__(self, directory: RunDirectory, facts: Facts, gone: Gone | None = None) -> None:
         self.directory = directory
-        self.facts = directory.facts()
+        self.facts = facts
         self.is_started = directory.is_started()
-        self.gone = directory.gone()
+        self.gone = gone
         self.shim = 0
         self.watch: process.Watch | None = None
+        self.ending: asyncio.Task[None] | None = None
+        """Set while its end is being made here."""
 
     @property
     def attempt(self) -> AttemptId:
@@ -59,13 +71,13 @@ class Runs:
 
     def __init__(self, home: Path, on_change: Callable[[Run], None], log_bytes: int = LOG_BYTES) -> None:
         self._root = home / "runs"
+        self._begun = Begun(home)
         self._wake = home / "wake"
         self._on_change = on_change
         self._log_bytes = log_bytes
         self._boot = process.boot_id()
         self._cgroups = cgroup.home()
         self._runs: dict[AttemptId, Run] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._pipe = -1
 
@@ -80,15 +92,47 @@ class Runs:
         found, removing = RunDirectory.all_in(self._root)
         for path in removing:
             clear(path)
+        noted = self._begun.open()
         for directory in found:
+            note = self._begun.get(directory.attempt)
             try:
-                run = Run(directory)
+                self._adopt(directory, note.facts if note is not None else directory.facts())
             except (OSError, ValueError) as error:  # one spoiled directory must not cost the host
-                log.warning("%s: no run can be read there, and it is left alone: %s", directory.path, error)
-                continue
-            self._runs[directory.attempt] = run
-            self._follow(run)
+                log.warning("%s: no run can be read there; it waits for an order: %s", directory.path, error)
+        for attempt in noted:
+            note = self._begun.get(attempt)
+            if note is None:
+                log.warning("%s: what was begun of it cannot be read, and nothing of it is here", attempt)
+            elif attempt not in self._runs:
+                self._adopt(RunDirectory(self._root / attempt), note.facts)
         self._sweep()
+
+    def find(self, facts: Facts) -> Run | None:
+        """The run of this attempt; one whose directory cannot be read is taken to be what was ordered."""
+        if facts.attempt not in self._runs and os.path.lexists(self._root / facts.attempt):
+            self._adopt(RunDirectory(self._root / facts.attempt), facts)
+        return self._runs.get(facts.attempt)
+
+    def _adopt(self, directory: RunDirectory, facts: Facts) -> None:
+        """Takes over a run as an earlier agent left it. The end that the log has is believed, as it is told no more."""
+        gone = directory.gone()
+        is_over = gone is not None and (
+            facts.boot != self._boot or directory.is_acked("run-gone") or not self._is_anything_left(directory)
+        )
+        run = self._runs[directory.attempt] = Run(directory, facts, gone if is_over else None)
+        self._follow(run)
+
+    def _is_anything_left(self, directory: RunDirectory) -> bool:
+        """Whether a keeper or a process may be left of a run that is said to be gone; of one never begun is nothing."""
+        try:
+            lock = directory.lock()
+        except OSError:
+            return True
+        if lock is None:
+            return True
+        os.close(lock)
+        has_begun = self._begun.get(directory.attempt) is not None or directory.has_claim()
+        return has_begun and bool(process.remains(*_known_by(directory)))
 
     def close(self) -> None:
         """Stops watching. The runs go on; the next agent adopts them."""
@@ -96,11 +140,11 @@ class Runs:
         os.close(self._pipe)
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._tasks:
-            task.cancel()
         for run in self._runs.values():
             if run.watch is not None:
                 run.watch.cancel()
+            if run.ending is not None:
+                run.ending.cancel()
 
     def get(self, attempt: AttemptId) -> Run | None:
         return self._runs.get(attempt)
@@ -138,6 +182,7 @@ class Runs:
 
         def ready(making: Path) -> None:
             nonlocal shim
+            self._begun.prepare(facts, making)
             try:
                 shim = self._spawn(
                     final.path,
@@ -153,7 +198,8 @@ class Runs:
                 log.warning("%s: no shim for it: %s", facts.attempt, error)
 
         try:
-            run = Run(RunDirectory.create(self._root, facts, ready=ready, code=code, owner=user))
+            run = Run(RunDirectory.create(self._root, facts, ready=ready, code=code, owner=user), facts)
+            self._note(facts.attempt)
         except OSError:
             if shim:
                 os.kill(shim, signal.SIGKILL)  # it waits at the gate, and nothing began
@@ -177,14 +223,28 @@ class Runs:
     def refuse(self, facts: Facts, gone: Gone) -> None:
         """Writes down that an attempt is over before it began, and will never begin. OSError as for `start`."""
         assert facts.attempt not in self._runs
-        run = self._runs[facts.attempt] = Run(RunDirectory.create(self._root, facts, gone))
+        run = self._runs[facts.attempt] = Run(RunDirectory.create(self._root, facts, gone), facts, gone)
         self._on_change(run)
+
+    def _note(self, attempt: AttemptId) -> None:
+        """An agent that ends before it came here is made up for by the next one."""
+        try:
+            self._begun.keep(attempt)
+        except OSError as error:
+            log.warning("%s: it is not noted as begun: %s", attempt, error)
 
     def stop(self, run: Run, reason: str, grace_ms: int, margin_ms: int) -> None:
         """Notice now, TERM after the grace, KILL within the margin; a repeat restarts nothing, it only reminds."""
-        if run.gone is not None:
+        if run.gone is not None or run.ending is not None:
             return
-        run.directory.order_stop(reason, grace_ms, layout.kill_after_ms(margin_ms))
+        try:
+            reserve = self._begun.reserve(run.attempt)
+            run.directory.order_stop(reason, grace_ms, layout.kill_after_ms(margin_ms), reserve)
+        except OSError as error:
+            if error.errno in _PASSING:
+                raise
+            self._end(run, None)  # nobody can tell it anything there
+            return
         claim = run.directory.claim()
         if claim is not None:
             process.tell(claim, signal.SIGUSR1)
@@ -192,6 +252,7 @@ class Runs:
     def forget(self, run: Run) -> None:
         """Takes a run that is gone off the books and off the disk."""
         assert run.gone is not None
+        self._begun.forget(run.attempt)  # first, or what is then removed would be missed
         clear(self._runs.pop(run.attempt).directory.set_aside())
 
     # how it comes about --------------------------------------------------------------------------
@@ -247,35 +308,56 @@ class Runs:
     def _sweep(self) -> None:
         for run in self.live():
             self._look(run)
+            if run.ending is None and not self._is_usable(run):
+                self._follow(run)
         self._later("", _SWEEP_S, self._sweep)
 
     def _look(self, run: Run) -> None:
-        """Reads what the keeper wrote; says so when it is new."""
-        if run.gone is not None:
-            return
-        was_started = run.is_started
-        run.is_started = run.is_started or run.directory.is_started()
-        run.gone = run.directory.gone()
-        if run.gone is not None or run.is_started != was_started:
+        """Reads whether its command began; says so when it is new. The end is found by `_follow`."""
+        if run.gone is None and not run.is_started and run.directory.is_started():
+            run.is_started = True
             self._on_change(run)
+
+    def _over(self, run: Run, gone: Gone) -> None:
+        """Says that a run is gone, by an end that can be believed."""
+        run.is_started = run.is_started or run.directory.is_started()
+        run.gone = gone
+        self._on_change(run)
+
+    def _is_usable(self, run: Run) -> bool:
+        """Whether the run's directory is there, its own, and can be worked in. One of an earlier boot is believed."""
+        return run.facts.boot != self._boot or self._begun.has_its_directory(run.attempt)
 
     def _follow(self, run: Run) -> None:
         """Finds who has the run: a living keeper is watched, without one the run is concluded here.
 
         Neither lock nor living claim is a shim between the two, a matter of milliseconds.
         """
+        is_orderly = False
         if run.shim:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(run.shim, os.WNOHANG)
+                pid, status = os.waitpid(run.shim, os.WNOHANG)
+                is_orderly = pid == run.shim and status == 0
             run.shim = 0
         self._look(run)
-        if run.gone is not None:
+        if run.gone is not None or run.ending is not None:
             return
-        lock = run.directory.lock()
+        if not self._is_usable(run):
+            self._end(run, None)
+            return
+        if is_orderly and (gone := run.directory.gone()) is not None:
+            self._over(run, gone)  # it leaves when it has written this, and nothing is left
+            return
+        try:
+            lock = run.directory.lock()
+        except OSError as error:
+            if error.errno not in _PASSING:
+                self._end(run, None)
+            else:
+                self._later(run.attempt, _SWEEP_S, lambda: self._follow(run))
+            return
         if lock is not None:
-            task = asyncio.get_running_loop().create_task(self._conclude(run, lock))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._end(run, lock)
             return
         claim = run.directory.claim()
         if claim is not None and process.is_alive(claim):
@@ -283,37 +365,80 @@ class Runs:
         else:
             self._later(run.attempt, _SOON_S, lambda: self._follow(run))
 
-    async def _conclude(self, run: Run, lock: int) -> None:
+    def _end(self, run: Run, lock: int | None) -> None:
+        """Begins to end a run here, whose lock this is; without one its directory is of no use."""
+        if run.watch is not None:
+            run.watch.cancel()
+            run.watch = None
+        run.ending = asyncio.get_running_loop().create_task(self._conclude(run, lock))
+
+    async def _conclude(self, run: Run, lock: int | None) -> None:
         """Ends what a dead keeper left behind and writes the end down. Holds the lock meanwhile."""
+        gone: Gone | None = None
+        is_spoiled = lock is None
         try:
-            if run.directory.gone() is None:
-                run.directory.conclude(await self._verdict(run))
+            if lock is not None:
+                gone = await self._verdict(run)
+                if run.directory.gone() != gone:
+                    run.directory.conclude(gone)
+            else:
+                gone = await self._given_up(run)
         except OSError as error:
             log.warning("%s: its end cannot be written: %s", run.attempt, error)
-            self._later(run.attempt, _SWEEP_S, lambda: self._follow(run))
+            gone, is_spoiled = None, error.errno not in _PASSING
         except Exception:  # nobody else ends this run
             log.exception("%s: its end cannot be found, trying again", run.attempt)
-            self._later(run.attempt, _SWEEP_S, lambda: self._follow(run))
+            gone = None
         finally:
-            os.close(lock)
-        self._look(run)
+            run.ending = None
+            if lock is not None:
+                os.close(lock)
+        if gone is not None:
+            self._over(run, gone)
+        elif is_spoiled:
+            self._later(run.attempt, _SOON_S if lock is not None else _SWEEP_S, lambda: self._end(run, None))
+        else:
+            self._later(run.attempt, _SWEEP_S, lambda: self._follow(run))
+
+    async def _given_up(self, run: Run) -> Gone:
+        """Ends a run whose directory is of no use, its keeper too, and gives it another one that says so."""
+        if run.facts.boot != self._boot:
+            gone = Gone(end=End.FAULT, detail=RESTARTED)
+        else:
+            log.warning("%s: %s: what is left of it is ended", run.attempt, SPOILED)
+            leader, mark, _, place = _known_by(run.directory)
+            await aside(lambda: _kill_kept(run.directory.path))
+            for group in cgroup.of(self._cgroups, run.attempt) or [""]:
+                await process.kill_remains(leader, mark, group, place)
+            gone = Gone(end=End.LOST, detail=SPOILED)
+        await aside(lambda: remove(run.directory.path))
+
+        def note(making: Path) -> None:
+            self._begun.prepare(run.facts, making)
+
+        run.directory = RunDirectory.create(self._root, run.facts, gone, ready=note)
+        self._note(run.attempt)
+        return gone
 
     async def _verdict(self, run: Run) -> Gone:
+        """How a run ended that has no keeper; nothing of it is left then."""
         directory = run.directory
-        leader = directory.leader()
         is_of_before = run.facts.boot != self._boot
-        if leader is None:
-            if directory.is_stopping():
-                return Gone(end=End.CANCELLED, detail="never started")
-            if is_of_before:
-                return Gone(end=End.FAULT, detail=RESTARTED)
+        said = directory.gone()
+        if not is_of_before:
+            await process.kill_remains(*_known_by(directory))
+        if said is not None:
+            return said
+        leader = directory.leader()
+        has_begun = leader is not None or run.is_started
+        if not has_begun and directory.is_stopping():
+            return Gone(end=End.CANCELLED, detail="never started")
+        if is_of_before:
+            return Gone(end=End.FAULT, detail=RESTARTED)  # no doing of the job (1.8)
+        if not has_begun:
             return Gone(
                 end=End.START_FAILED, detail=f"interrupted before its command began {_last_line(directory)}".strip()
             )
-        if is_of_before:
-            return Gone(end=End.FAULT, detail=RESTARTED)  # no doing of the job (1.8)
-        mark = f"{PREEMPT_FILE}={directory.preempt_file}".encode()
-        await process.kill_remains(leader, mark, directory.group())
         seen = directory.exit()
         if seen is None:
             return Gone(end=End.LOST, detail="its keeper was killed: nobody saw the end")
@@ -325,6 +450,19 @@ class Runs:
         if (pending := self._timers.pop(name, None)) is not None:
             pending.cancel()
         self._timers[name] = asyncio.get_running_loop().call_later(delay_s, call)
+
+
+def _known_by(directory: RunDirectory) -> tuple[Process, bytes, str, str]:
+    """All that processes of a run are known by: the first one's session, their mark, cgroup and where they work."""
+    mark = f"{PREEMPT_FILE}={directory.preempt_file}".encode()
+    return directory.leader() or NOBODY, mark, directory.group(), str(directory.path)
+
+
+def _kill_kept(path: Path) -> None:
+    """KILL to the keeper of a run, found by its argument, and to all below it: these first, while it holds them."""
+    for keeper in process.with_words(str(_SHIM), str(path)):
+        kin.kill(keeper.pid, NOBODY.pid, "")
+        process.tell(keeper, signal.SIGKILL)
 
 
 def _ours(path: str, flags: int) -> int:

@@ -12,7 +12,8 @@ from fairlease.agent.bundles import Bundles
 from fairlease.agent.contracts import Code
 from fairlease.agent.git import CommitRefused, Git
 from fairlease.agent.identity import User, let_in
-from fairlease.agent.record import clear
+from fairlease.agent.record import clear, give_tree
+from fairlease.agent.stores import aside
 from fairlease.agent.unpacking import BundleRefused
 from fairlease_schemas.ids import AccountId, AttemptId
 
@@ -52,6 +53,8 @@ class Sources:
         try:
             if code.bundle:
                 await self._bundles.put(account, code.bundle, place)
+                if user is not None:
+                    await aside(lambda: give_tree(place, user))  # of many files it takes its time
             else:
                 await self._git.check_out(code.repo, code.commit, place, user)
             is_brought = True

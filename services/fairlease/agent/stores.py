@@ -31,6 +31,25 @@ class StoreRefused(Exception):
     """There is no such store here; the text says why, for the end's detail."""
 
 
+_FOR_GOOD: Final = (
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EINVAL,
+)
+"""What a store refuses because of the place that was asked for: it will refuse it always."""
+
+
+def refusal(uri: str | None, error: OSError) -> StoreRefused | None:
+    """Why a place for checkpoints can never be had; None where the store may only be away for a while."""
+    if error.errno not in _FOR_GOOD:
+        return None
+    return StoreRefused(f"{(uri or '')[:80]!r}: {error.strerror}: name another place, or mend this one")
+
+
 def environment(
     uri: str | None, job: JobId, stores: Path, *, can_make: bool, owner: User | None = None, clean_for: int = 0
 ) -> dict[str, str]:
@@ -43,7 +62,10 @@ def environment(
         return {}
     told = {"FAIRLEASE_CHECKPOINT_URI": uri}
     if uri.startswith("store:"):
-        place = _directory(uri, job, stores, can_make=can_make, owner=owner, clean_for=clean_for)
+        try:
+            place = _directory(uri, job, stores, can_make=can_make, owner=owner, clean_for=clean_for)
+        except RuntimeError as error:  # what a path says that leads round in a circle
+            raise StoreRefused(f"{uri[:80]!r}: {error}") from error
         told["FAIRLEASE_CHECKPOINT_DIR"] = str(place)
     return told
 

@@ -17,6 +17,7 @@ from fairlease_schemas.bundle import MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_NAM
 _COPY_BYTES: Final = 1024 * 1024
 _MOST_PART_BYTES: Final = 255
 """What file systems take between two slashes."""
+_MOST_WAY_CHARS: Final = 4_096
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -54,10 +55,7 @@ def unpack(file: Reading, into: Path) -> None:
             (into / name).symlink_to(target)
         except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
             raise _has_no_place(name) from error
-    root = into.resolve()
-    for name, target in links:
-        if not _end_of(into / name, target).is_relative_to(root):
-            raise _leads_out(name, target)
+    _check_ends(dict(links))
 
 
 def _check(entry: TarEntry, seen: set[str]) -> None:
@@ -102,12 +100,55 @@ def _above(name: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
-def _end_of(link: Path, target: str) -> Path:
-    """Where a link leads in the end, by way of others too."""
-    try:
-        return link.resolve()
-    except RuntimeError as error:
-        raise BundleRefused(f"{link.name[:200]!r} leads round in a circle, to {target[:200]!r}") from error
+def _check_ends(targets: dict[str, str]) -> None:
+    """Refuses a link that leads out in the end, by way of others too, or round in a circle.
+
+    By the paths alone, which is the same: all that is there was made here. Each link is followed once, whatever the
+    others lead through it.
+    """
+    ends: dict[str, tuple[str, ...]] = {}
+    for first, target in targets.items():
+        ways = [] if first in ends else [_Way(first, target)]
+        open_ways = {first}
+        while ways:
+            through = ways[-1].go(targets, ends)
+            if through is None:
+                way = ways.pop()
+                ends[way.name] = tuple(way.at)
+                open_ways.discard(way.name)
+            elif through in open_ways:
+                raise BundleRefused(f"{through[:200]!r} leads round in a circle, to {targets[through][:200]!r}")
+            else:
+                ways.append(_Way(through, targets[through]))
+                open_ways.add(through)
+
+
+class _Way:
+    """The way that a link leads: where it is by now, from the root, and what is left of it, last part first."""
+
+    def __init__(self, name: str, target: str) -> None:
+        self.name = name
+        self._target = target
+        self.at = name.split("/")[:-1]
+        self._left = target.split("/")[::-1]
+
+    def go(self, targets: dict[str, str], ends: dict[str, tuple[str, ...]]) -> str | None:
+        """Goes on to its end, and returns None; or up to a link whose own end is not known yet, and returns that."""
+        while self._left:
+            part = self._left.pop()
+            if part == "..":
+                if not self.at:
+                    raise _leads_out(self.name, self._target)
+                self.at.pop()
+            elif part not in ("", "."):
+                here = "/".join((*self.at, part))
+                if len(here) > _MOST_WAY_CHARS:
+                    raise BundleRefused(f"{self.name[:200]!r} leads further than any file system goes")
+                if here in targets and here not in ends:
+                    self._left.append(part)
+                    return here
+                self.at = list(ends.get(here, (*self.at, part)))
+        return None
 
 
 def _has_no_place(name: str) -> BundleRefused:

@@ -74,7 +74,9 @@ async def _attached(args: argparse.Namespace, output: Output) -> int:
     async with linked(args) as link:
         view = await job_view(link, args.job)
         if view.state in TERMINAL:
-            raise CommandError(FAILED, f"{view.job} is over: it {view.state}", way_out=f"see `job logs {view.job}`")
+            raise CommandError(
+                FAILED, f"{view.job} is over: it {view.state}", way_out=f"see `fairlease job logs {view.job}`"
+            )
         feed = await link.subscribe(link.subjects.feed(view.budget, view.job, ">"))
         return await attended(link, view.job, feed, output, is_read_only=args.read_only)
 
@@ -194,7 +196,7 @@ class _Visit:
         if answer.problem:
             raise CommandError(FAILED, answer.problem)
         if not self._is_quiet:
-            how = "reading along, Ctrl-C leaves" if self._is_read_only else _KEYS
+            how = f"reading along, {_KEYS}, so does Ctrl-C" if self._is_read_only else _KEYS
             said = "attached again" if self._is_lost else "attached"
             self._console.tell(f"{said} to {place.attempt} on {place.host}" + f"; {how}" * self._has_hint())
         self._is_lost = False

@@ -86,8 +86,12 @@ class Console:
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        """Every key goes to the job; keys that were typed before, while nobody took them, do not."""
-        if self._is_read_only:
+        """Every key goes to the job; keys that were typed before, while nobody took them, do not.
+
+        Of who reads along none does: the terminal gives the keys at once, so that the two that detach are heard, and
+        Ctrl-C keeps its meaning.
+        """
+        if self._is_read_only and not self._is_terminal:
             yield
             return
         loop = asyncio.get_running_loop()
@@ -100,10 +104,13 @@ class Console:
             return
         self.take(len(self._typed))
         try:
-            tty.setraw(sys.stdin.fileno())
-            self.is_raw = True
-            self._resized()
-            loop.add_signal_handler(signal.SIGWINCH, self._resized)
+            if self._is_read_only:
+                tty.setcbreak(sys.stdin.fileno())
+            else:
+                tty.setraw(sys.stdin.fileno())
+                self.is_raw = True
+                self._resized()
+                loop.add_signal_handler(signal.SIGWINCH, self._resized)
             yield
         finally:
             self.is_raw = False
@@ -189,7 +196,7 @@ class Console:
         elif self._is_terminal:
             passed, is_detached = self._keys.feed(data)
             self.is_detached = self.is_detached or is_detached
-            self._typed += passed
+            self._typed += b"" if self._is_read_only else passed
         else:
             self._is_at_line_start = data.endswith(b"\n")
             self._typed += data

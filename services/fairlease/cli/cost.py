@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
         period = period_of(args, log)
         world = folded(log, period, lambda _world, _record, _stored_ms: None, output)
     check_scope(world, scope)
+    _check_pools(dict(args.price), {*world.fleet.pools(), *world.fleet.schedulable})
     rows, total = costs(world.jobs.values(), world.tree, period, by, scope, prices, evaluations=world.evaluations)
     if output.form in ("table", "wide"):
         foot = (
@@ -64,6 +65,17 @@ def _prices(args: argparse.Namespace) -> dict[PoolId, int]:
             way_out = "write lines such as h100 = 2.50"
             raise CommandError(USAGE, f"--prices {args.prices}: {error}", way_out=way_out) from error
     return prices | dict(args.price)
+
+
+def _check_pools(prices: dict[PoolId, int], pools: set[PoolId]) -> None:
+    """CommandError 64 for a price that was typed for a pool that the log does not know: it would do nothing.
+
+    A file of prices may be that of a whole site.
+    """
+    unknown = sorted(prices.keys() - pools)
+    if unknown:
+        way_out = f"pools: {', '.join(sorted(pools)[:8]) or 'none yet, no host is registered'}"
+        raise CommandError(USAGE, f"a price for {', '.join(unknown)}, which is no pool of the log", way_out=way_out)
 
 
 def _data(row: Spent) -> dict[str, Any]:

@@ -23,7 +23,11 @@ def ended(raw: bytes, view: JobView, output: Output) -> int:
     words = _ENDS.get(code, "" if view.state == "succeeded" else f"exit code {code}")
     detail = view.attempts[-1].detail if view.attempts and code != OK else ""
     lost = f"{view.cancelled_for}, which it waited for, did not end well" if view.cancelled_for else ""
-    told = [word for word in (words, printable(detail), lost) if word and word != view.state.replace("-", " ")]
+    told = [
+        word
+        for word in (words, printable(detail), lost)
+        if word and word.replace("-", " ") != view.state.replace("-", " ")
+    ]
     text = ": ".join((f"{view.job} {view.state}", *told))
     tell(output, text, {"kind": "JobState", "job": view.job, "state": view.state, "end": view.end, "exit_code": code})
     if output.is_data:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fairlease.cli.exits import CONTRACT, CommandError
+from fairlease.cli.exits import CONTRACT, CommandError, Finding
 from fairlease.cli.ignoring import IGNORE_FILE, Ignoring
 from fairlease_schemas.bundle import MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_NAME_BYTES
 
@@ -56,8 +56,17 @@ def _told(error: OSError | ValueError) -> str:
     return str(error)
 
 
-def _refused(text: str, way_out: str) -> CommandError:
-    return CommandError(CONTRACT, text, way_out=way_out)
+def _refused(text: str, way_out: str, findings: tuple[Finding, ...] = ()) -> CommandError:
+    return CommandError(CONTRACT, text, way_out=way_out, findings=findings)
+
+
+def _too_large(shown: str, value: str, limit: str, entries: list[_Entry]) -> CommandError:
+    """Beyond a limit, with the rule and the largest file that was looked at: leaving it out helps most."""
+    files = ((entry.path.lstat().st_size, entry.name) for entry in entries if stat.S_ISREG(entry.mode))
+    size, name = max(files, default=(0, ""))
+    largest = f"the largest file is {name}, of {size / _MIB:.1f} MiB" if name else ""
+    finding = Finding("bundle", rule="1.13", value=value, limit=f"at most {limit}", way_out=largest)
+    return _refused(f"{shown} has more than {limit}, the limit of a bundle", _SHRINK, (finding,))
 
 
 def _entries(root: Path, shown: str) -> list[_Entry]:
@@ -70,9 +79,9 @@ def _entries(root: Path, shown: str) -> list[_Entry]:
         found.append(entry)
         size += entry.path.lstat().st_size if stat.S_ISREG(entry.mode) else 0
         if len(found) > MAX_BUNDLE_FILES:
-            raise _refused(f"{shown} has more than {MAX_BUNDLE_FILES} files, the limit of a bundle", _SHRINK)
+            raise _too_large(shown, f"{len(found)} files or more", f"{MAX_BUNDLE_FILES} files", found)
         if size > MAX_BUNDLE_BYTES:
-            raise _refused(f"{shown} has more than {MAX_BUNDLE_BYTES // _MIB} MiB, the limit of a bundle", _SHRINK)
+            raise _too_large(shown, f"{size / _MIB:.1f} MiB or more", f"{MAX_BUNDLE_BYTES // _MIB} MiB", found)
     found.sort(key=lambda entry: entry.name)
     return found
 
@@ -105,7 +114,7 @@ def _packed(entries: list[_Entry], root: Path) -> Packed:
                 break
     data = written.getvalue()
     if len(data) > MAX_BUNDLE_BYTES:
-        raise _refused(f"{root} packs into more than {MAX_BUNDLE_BYTES // _MIB} MiB, the limit of a bundle", _SHRINK)
+        raise _too_large(str(root), f"{len(data) / _MIB:.1f} MiB packed", f"{MAX_BUNDLE_BYTES // _MIB} MiB", entries)
     return Packed(f"sha256:{hashlib.sha256(data).hexdigest()}", data, len(entries))
 
 

@@ -10,6 +10,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -34,6 +35,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise CommandError(USAGE, message, way_out=f"see: {self.prog} --help")
+
+    def nearest(self, words: Sequence[str]) -> str:
+        """The option that was meant by the first of these words that is near one, as a question; else empty."""
+        options = [option for action in self._actions for option in action.option_strings]
+        for word in words:
+            near = get_close_matches(word.partition("=")[0], options, n=1, cutoff=0.75)
+            if word.startswith("--") and near:
+                return f"; did you mean {near[0]}?"
+        return ""
 
 
 def whole(text: str) -> int:
@@ -232,7 +242,9 @@ def instant(text: str) -> str:
 
 def price(text: str) -> tuple[str, int]:
     """A pool with its price of a GPU-hour, written `POOL=2.50`; the price in millionths."""
-    pool, _, amount = text.partition("=")
+    pool, equals, amount = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text[:70]!r} is no price of a pool: write for example h100=2.50")
     return name(pool), money(amount)
 
 
@@ -308,7 +320,7 @@ def parse(argv: Sequence[str], parser: argparse.ArgumentParser) -> argparse.Name
     args, strange = parser.parse_known_args(words)
     leaf = args.leaf
     if strange:
-        leaf.error(f"unrecognized arguments: {' '.join(strange)}")
+        leaf.error(f"unrecognized arguments: {' '.join(strange)}{leaf.nearest(strange)}")
     if command is not None and not getattr(args, "takes_command", False):
         leaf.error("only `submit` and `plan` take a command after --")
     args.command = command

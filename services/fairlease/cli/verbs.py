@@ -266,13 +266,20 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     cordon.set_defaults(wish="cordon-host")
     cordon.add_argument("host", type=name, metavar="HOST")
     cordon.add_argument("--reason", default="", metavar="TEXT", help="said wherever the hold is shown")
-    drain = _leaf(hosts, "drain", _WISHES, asking, about="empty a host for oneself; no window is broken")
+    drain = _leaf(
+        hosts, "drain", _WISHES, asking, about="empty a host for oneself; no window is broken, but at a deadline"
+    )
     drain.set_defaults(wish="request-drain")
     drain.add_argument("host", type=name, metavar="HOST")
     drain.add_argument("--reason", default="", metavar="TEXT", help="said wherever the drain is shown")
-    drain.add_argument("--after", type=length_ms, metavar="LENGTH", help="not before so long from now (at once)")
     drain.add_argument(
-        "--deadline", type=length_ms, metavar="LENGTH", help="everybody leaves so long from now, windows or not (never)"
+        "--after", "--not-before", type=length_ms, metavar="LENGTH", help="not before so long from now (at once)"
+    )
+    drain.add_argument(
+        "--deadline",
+        type=length_ms,
+        metavar="LENGTH",
+        help="so long from now everybody left is told to leave, windows or not, and has grace and margin (never)",
     )
     drain.add_argument("--external-id", default="", metavar="TEXT", help="a ticket's number, kept with the drain")
     undrain = _leaf(hosts, "undrain", _WISHES, asking, about="call off one's own drain of a host")

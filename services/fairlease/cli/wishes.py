@@ -11,7 +11,7 @@ import uuid
 
 import msgspec
 
-from fairlease.cli.exits import FAILED, OK, CommandError, Finding
+from fairlease.cli.exits import FAILED, OK, USAGE, CommandError, Finding
 from fairlease.cli.link import Receipt, linked
 from fairlease.cli.output import output_of, print_data, print_text, say
 from fairlease.cli.screens import drain_told, names
@@ -32,6 +32,7 @@ from fairlease_schemas.commands import (
 from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.explain import CommandAnswer
 from fairlease_schemas.host import Check
+from fairlease_schemas.units import format_length
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,6 +99,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
             checks = tuple(Check(name=n, code=code, at_ms=at_ms, output=nfc(text)) for n, code, text in args.check)
             return ReturnHost(host=args.host, checks=checks)
         case "request-drain":
+            _check_lengths(args)
             now_ms = time.time_ns() // 1_000_000
             return RequestDrain(
                 host=args.host,
@@ -118,6 +120,14 @@ def wish_of(args: argparse.Namespace) -> Wish:
                 max_protected_permille=args.max_protected_permille,
                 burst_permille=args.burst_permille,
             )
+
+
+def _check_lengths(args: argparse.Namespace) -> None:
+    """CommandError 64 for a deadline before the start, in the words it was written in."""
+    if args.deadline and args.after and args.deadline < args.after:
+        deadline, start = format_length(args.deadline), format_length(args.after)
+        text = f"--deadline {deadline} is before --after {start}: both count from now"
+        raise CommandError(USAGE, text, way_out=f"write a deadline of {start} or later, or none")
 
 
 def refusal(answer: CommandAnswer, code: int, text: str) -> CommandError:

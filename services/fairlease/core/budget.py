@@ -211,7 +211,11 @@ def _tree_problem(tree: Tree, busy: frozenset[BudgetId], said: ChangeBudget, par
         )
     if not 1 <= said.weight <= MAX_WEIGHT:
         return Problem(
-            field="weight", rule="2.1", value=str(said.weight)[:30], limit=f"1-{MAX_WEIGHT}", way_out="write an integer"
+            field="weight",
+            rule="2.1",
+            value=str(said.weight)[:30],
+            limit=f"1 to {MAX_WEIGHT}",
+            way_out="write a whole number from 1 on",
         )
     if said.order is not None and said.order not in ORDERS:
         return Problem(

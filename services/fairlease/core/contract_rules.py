@@ -123,13 +123,18 @@ def _pools(world: World, request: Request) -> list[Problem]:
             sizes[pool, host.gpus] = sizes.get((pool, host.gpus), 0) + 1
     has = ", ".join(f"{pool}: {Number(n):host} of {Number(gpus):GPU}" for (pool, gpus), n in sorted(sizes.items()))
     whole = " (more than one host means whole hosts)" if request.hosts > 1 else ""
+    # Of a gang that would fit if it took whole hosts, the size of a host is all that is wrong.
+    fit = [gpus for (_, gpus), n in sorted(sizes.items()) if n >= request.hosts > 1 and gpus > request.gpus_per_host]
+    way_out = (
+        f"take whole hosts, with `--gpus {fit[0]}`" if fit else "ask for a gang that the hosts could take when empty"
+    )
     return [
         Problem(
             field="spec.hosts" if request.hosts > 1 else "spec.gpus_per_host",
             rule="1.3",
             value=f"{request.hosts} x {Number(request.gpus_per_host):GPU}{whole}",
             limit=(has or "no host is registered")[:300],
-            way_out="ask for a gang that the hosts could take when empty",
+            way_out=way_out,
         )
     ]
 

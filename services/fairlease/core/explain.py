@@ -11,7 +11,7 @@ from fairlease.core.line import class_key
 from fairlease.core.outlook import LATER, NOW, Outlook, Outlooks
 from fairlease.core.policy_rules import window_bound
 from fairlease.core.state import OpenReason
-from fairlease.core.view import as_of, order_of_waiting
+from fairlease.core.view import as_of, left_by_ms, order_of_waiting
 from fairlease.core.words import (
     JOINTS,
     PLANS,
@@ -43,7 +43,7 @@ def why(world: World, job: Job) -> Why:
     reasons = tuple(map(_reason, found))
     sentences = [sentence_of(str(reason.code), reason.evidence) for reason in found]
     promise = world.promises.get(job.id)
-    start_by_ms = promise.start_ms if promise is not None else None
+    start_by_ms = promise.start_ms if promise is not None else left_by_ms(world, job)
     counterfactuals = _counterfactuals(world, job)
     en, zh = (
         _text(world, job, rank, start_by_ms, list(zip(reasons, sentences, strict=True)), counterfactuals, lang)
@@ -208,7 +208,8 @@ def _text(  # noqa: PLR0917 - a sentence of everything the answer holds
     if job.phase is Phase.WAITING and not reasons:
         sentences.append(TAILS["unknown"][lang])
     if start_by_ms is not None:
-        sentences.append(TAILS["promise"][lang].format(length=about(start_by_ms - now_ms)))
+        tail = TAILS["promise" if job.id in world.promises else "leaving"]
+        sentences.append(tail[lang].format(length=about(start_by_ms - now_ms)))
     if rank is not None:
         sentences.append(TAILS["rank"][lang].format(rank=rank))
     for counterfactual in counterfactuals:

@@ -150,6 +150,20 @@ def queue(world: World, limit: int, account: str = "", budget: str = "", *, with
     return QueueView(waiting=waiting, running=len(live), parked=len(parked), rows=tuple(rows), as_of=as_of(world))
 
 
+def left_by_ms(world: World, job: Job) -> int | None:
+    """When the last who was told to leave the hosts kept for the job is gone: its telling + grace + stop margin.
+
+    None where nothing is kept for it, or nobody on its hosts is leaving.
+    """
+    kept = world.reservations.get(job.id)
+    if kept is None or world.policy is None or job.phase is not Phase.WAITING:
+        return None
+    names = {name for host in kept.hosts for name in world.fleet.attempts_on(host)}
+    leaving = [found[1] for name in sorted(names) if (found := world.attempt(name)) is not None]
+    ends = [one.ending_ms + one.grace_ms for one in leaving if one.ending is not None]
+    return max(ends) + world.policy.stop_margin_ms if ends else None
+
+
 class _Starts:
     """When waiting jobs start at the latest, once for every class."""
 
@@ -159,6 +173,9 @@ class _Starts:
         self._known: dict[str, int | None] = {}
 
     def of(self, job: Job) -> int | None:
+        left_ms = left_by_ms(self._world, job)
+        if left_ms is not None:
+            return left_ms
         key = class_key(job)
         if key not in self._known:
             outlook = self._outlooks.best(job) if self._outlooks is not None else None

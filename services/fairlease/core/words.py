@@ -183,6 +183,10 @@ TAILS: Final[dict[str, Words]] = {
     "more": {"en": " and {count} more", "zh": " 等另外 {count} 台"},
     "rank": {"en": "it is number {rank} in line", "zh": "排在第 {rank} 位"},
     "promise": {"en": "it is promised to start within {length}", "zh": "承诺在 {length} 内启动"},
+    "leaving": {
+        "en": "those on the hosts kept for it are told to leave and gone within {length}",
+        "zh": "为其保留的主机上的任务已收到通知，将在 {length} 内离开",
+    },
     "gpus_per_host": {
         "en": "with {now:GPU} per host instead of {asked}: {start}",
         "zh": "若每台改用 {now} 块 GPU（现为 {asked}）：{start}",

@@ -8,6 +8,8 @@ from typing import Final
 
 EACH_S: Final = 0.1
 OWED_S: Final = 1.0
+_MOST_S: Final = 2.0
+"""What one record can bring an inbox to owe: refusals that were not told together keep it no longer than a second."""
 
 
 class Pace:
@@ -18,7 +20,8 @@ class Pace:
 
     def count(self, stream: str, events: int, now_s: float) -> float:
         """Refusals of the inbox were written; in how many seconds it may be read on, 0 for at once."""
-        self._paid_s[stream] = max(self._paid_s.get(stream, now_s), now_s) + events * EACH_S
+        paid_s = max(self._paid_s.get(stream, now_s), now_s) + events * EACH_S
+        self._paid_s[stream] = min(paid_s, now_s + _MOST_S)
         return max(0.0, self._paid_s[stream] - OWED_S - now_s)
 
     def resting(self, now_s: float) -> frozenset[str]:

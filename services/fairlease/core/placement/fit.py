@@ -108,13 +108,14 @@ class Room:
     def find(self, shape: Shape, job: JobId, needs_ms: int) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
 
-        1. Hosts reserved for the job or promised to it, by themselves, when they are free;
+        1. Hosts reserved for the job or promised to it, by themselves, when they are free and no drain closes them
+           before `needs_ms` is over: a drain's start binds whoever a host is kept for (7.2);
         2. open hosts: best fit, or the smallest block;
         3. open hosts with those kept for it after a fault (7.7);
         4. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is over before the
            promise begins.
         """
-        own = [h for h in self._keeping.get(job, ()) if h in self.free]
+        own = [h for h in self._keeping.get(job, ()) if h in self.free and not self.closes_within(h, needs_ms)]
         if own:
             found = self._fit(shape, own)
             if found is not None:
@@ -163,6 +164,10 @@ class Room:
         if host not in self.free or host in self._promised or host in self._closing:
             return False
         return host not in self._kept or (job in self._parts_of and self._kept[host] == job)
+
+    def closes_within(self, host: HostId, length_ms: int) -> bool:
+        """Whether a drain begins there before so long is over (7.2)."""
+        return host in self._closing and self.now_ms + length_ms > self._closing[host]
 
     def is_promisable(self, host: HostId, job: JobId) -> bool:
         """Whether the host may be promised to the job: open, or its own by promise already."""

@@ -10,7 +10,7 @@ from fairlease.core.decision import Decision, decision_ms
 from fairlease.core.departures import needs_ms
 from fairlease.core.fairshare.scales import Scales
 from fairlease.core.fairshare.standing import standings
-from fairlease.core.job import Phase
+from fairlease.core.job import Job, Phase
 from fairlease.core.placement.fit import Room
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit, permit_for
@@ -18,7 +18,7 @@ from fairlease.core.preemption.occupancy import Tenant, occupancy, tenant_of
 from fairlease.core.preemption.patience import worth_waiting
 from fairlease.core.preemption.promise import is_sooner, leaving_for, soonest, why_over
 from fairlease.core.preemption.victims import MAX_VICTIMS, Plan, Planner
-from fairlease.core.state import PLACED, Promise, is_served, promise_of
+from fairlease.core.state import PLACED, Promise, Reservation, is_served, promise_of
 from fairlease.core.world import World
 from fairlease_schemas.cycle import (
     Claim,
@@ -32,7 +32,7 @@ from fairlease_schemas.cycle import (
     ReservationMade,
 )
 from fairlease_schemas.envelope import Answer, Event
-from fairlease_schemas.ids import AttemptId, JobId, PoolId
+from fairlease_schemas.ids import AttemptId, HostId, JobId, PoolId
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, ReasonBegan, ReasonEnded
 
@@ -102,12 +102,25 @@ class _Step:
         return self._views[pool]
 
     def end_stale_reservations(self) -> None:
-        """Reservations that ran out, or whose job no longer waits."""
+        """Reservations that ran out, whose job no longer waits, or that a drain has made useless (7.2)."""
         for name, reservation in self._world.reservations.items():
+            job = self._world.jobs[name]
             if self._now_ms >= reservation.expires_ms:
                 self.events.append(ReservationEnded(job=name, why="expired"))
-            elif self._world.jobs[name].phase is not Phase.WAITING:
+            elif job.phase is not Phase.WAITING:
                 self.events.append(ReservationEnded(job=name, why="not-waiting"))
+            elif drained := self._drained_of(job, reservation):
+                self.events.append(ReservationEnded(job=name, why="drain", cause=drained))
+
+    def _drained_of(self, job: Job, reservation: Reservation) -> HostId:
+        """The first host that closes before the job could be gone, where the job cannot do without it; else empty.
+
+        What a fault left of a gang is of use as long as one of its hosts is.
+        """
+        room, length_ms = self._view(reservation.pool).room, needs_ms(self._policy, job, self._now_ms)
+        closing = [host for host in reservation.hosts if room.closes_within(host, length_ms)]
+        is_useless = len(closing) == len(reservation.hosts) if reservation.is_part else bool(closing)
+        return closing[0] if closing and is_useless else ""
 
     def keep_promises(self) -> None:
         """End by name what an event voided; tell those to leave whose time has come."""
