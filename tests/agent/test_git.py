@@ -217,14 +217,14 @@ def test_a_users_git_has_his_home_and_nothing_of_the_agents_but_its_way_into_the
     # rule: 1.16
     agent = {
         "PATH": "/bin",
-        "HOME": "/root",
+        "HOME": "/srv/agent",
         "USER": "root",
         "SSH_AUTH_SOCK": "/s",
-        "XDG_CONFIG_HOME": "/root/.config",
+        "XDG_CONFIG_HOME": "/srv/agent/.config",
         "https_proxy": "http://proxy",
-        "TMPDIR": "/root/tmp",
+        "TMPDIR": "/srv/agent/tmp",
         "AWS_SECRET_ACCESS_KEY": "x",
-        "GIT_CONFIG": "/root/x",
+        "GIT_CONFIG": "/srv/agent/x",
     }
     assert environment(agent, ("https",), User("ann", 7, 8, "/home/ann")) == {
         "PATH": "/bin",
