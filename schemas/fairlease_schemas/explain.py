@@ -351,10 +351,14 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostsView(View, frozen=True, kw_only=True, tag_field="kind", tag="Hosts"):
-    """Every registered host, by id."""
+    """Every registered host, by id.
+
+    `tripped` are the pools whose circuit breaker has stopped the holds of silent hosts (7.3), and since when.
+    """
 
     rows: tuple[HostRow, ...]
     as_of: AsOf
+    tripped: dict[str, int] = {}
 
 
 class PolicyView(View, frozen=True, kw_only=True, tag_field="kind", tag="Policy"):

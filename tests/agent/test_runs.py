@@ -1,5 +1,6 @@
 """One run from its start to its end, as real processes."""
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlease.agent import layout, runs
+from fairlease.agent import layout, process, runs
 from fairlease.agent.process import boot_id
 from fairlease.agent.record import Facts, Gone, RunDirectory
 from fairlease_schemas.job import End
@@ -377,3 +378,32 @@ async def test_a_file_of_a_run_that_its_job_spoiled_keeps_nothing_alive(bench: B
     assert (await bench.gone(part)).end is End.LOST
     assert marked(bench.home) == []
     (directory.path / layout.CLAIM).write_bytes(claim)  # the bench looks there for what to clear away
+
+
+# a full disk ---------------------------------------------------------------------------------------
+async def test_what_a_keeper_says_until_the_command_runs_stands_in_bytes_that_were_reserved(bench: Bench) -> None:
+    part = bench.part("a", shell("sleep 1000"))
+    bench.order(part)
+    await bench.started(part)
+    path = bench.directory(part).path
+    said = (layout.CLAIM, layout.LEADER, layout.STARTED)
+    assert [(path / name).stat().st_size for name in said] == [layout.RESERVED_BYTES] * 3
+    assert sorted(one.name for one in path.glob("*.reserved")) == [layout.RESERVED, "preempt.reserved"]
+
+
+async def test_a_full_disk_keeps_no_keeper_from_saying_who_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / layout.CLAIM_RESERVED).write_bytes(b" " * layout.RESERVED_BYTES)
+    monkeypatch.chdir(tmp_path)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(layout, "write_whole", full)
+    layout.tell(layout.CLAIM, layout.identity(os.getpid()), reserve=layout.CLAIM_RESERVED)
+    claim = RunDirectory(tmp_path).claim()
+    assert claim is not None
+    assert process.is_alive(claim)
+    with pytest.raises(OSError, match="no room"):
+        layout.tell(layout.LEADER, layout.identity(os.getpid()), reserve=layout.LEADER_RESERVED)

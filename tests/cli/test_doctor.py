@@ -101,6 +101,17 @@ def test_an_agent_that_does_not_answer_is_named_with_the_mend(healthy: Cell) -> 
     assert "fairlease serve agent" in healthy.run("doctor", "--quiet").out
 
 
+def test_a_tripped_breaker_is_told_with_its_pool(healthy: Cell) -> None:
+    # rule: 7.3
+    healthy.plan.replies["hosts"] = HostsView(
+        rows=(host("host-1"),), as_of=AS_OF, tripped={"h100": AS_OF.log_time_ms - 300_000}
+    )
+    seen = healthy.run("doctor", "--json")
+    wrong = [(check["name"], check["found"]) for check in json.loads(seen.out)["checks"] if not check["is_ok"]]
+    told = "tripped 5m ago: silent hosts of the pool are not held, and work may be placed there"
+    assert (seen.code, wrong) == (FAILED, [("breaker h100", told)])
+
+
 def test_a_host_that_is_out_of_service_may_be_silent(healthy: Cell) -> None:
     healthy.plan.mute_agents = {"host-9"}
     code, found = agents(healthy, host("host-9", holds=("cordon (ann): fan",)))

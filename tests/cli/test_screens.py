@@ -269,6 +269,10 @@ def test_simulated_devices_are_marked_in_the_hosts() -> None:
         "\n"
         "2 hosts, 16 GPUs, 8 of them simulated, 8 free; as of log position 1-42\n"
     )
+    tripped = HostsView(rows=(real,), as_of=AS_OF, tripped={"h100": AS_OF.log_time_ms - 300_000})
+    assert screen(tripped, NOW, PLAIN).splitlines()[-1] == (
+        "pool h100: the breaker tripped 5m ago, silent hosts there are not held; see `fairlease doctor`"
+    )
 
 
 def test_a_job_shows_its_contract_and_its_attempts() -> None:

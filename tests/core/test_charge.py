@@ -5,7 +5,7 @@ import pytest
 from fairlease.core.budget import Uncharged, charge
 from fairlease.core.fairshare.standing import standings
 from fairlease_schemas.budget import AttemptCharged
-from fairlease_schemas.commands import CancelJob
+from fairlease_schemas.commands import CancelJob, RequestDrain
 from fairlease_schemas.cycle import NodeStanding
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.ids import attempt_id
@@ -95,6 +95,29 @@ def test_nothing_else_credits_anything(end: End) -> None:
     job = here.submit("r1")
     here.at(MINUTE).gone(job, end, 1)
     assert [c.credit_gpu_ms for c in charges(here, job)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("end", "is_cancelled", "credit"),
+    [
+        pytest.param(End.SUCCEEDED, False, 0, id="it was done in its grace"),
+        pytest.param(End.CANCELLED, False, 8 * 32 * MINUTE, id="it was stopped"),
+        pytest.param(End.FAILED, False, 8 * 32 * MINUTE, id="it failed while it was stopped"),
+        pytest.param(End.CANCELLED, True, 0, id="it was cancelled meanwhile"),
+        pytest.param(End.FAULT, True, 8 * 32 * MINUTE, id="a fault came meanwhile"),
+    ],
+)
+def test_a_deadline_credits_what_it_ended_and_nothing_else(end: End, is_cancelled: bool, credit: int) -> None:
+    # rule: 2.6 7.2
+    here = cell()
+    job = whole(here, "run", min_runtime_ms=2 * HOUR, grace_ms=5 * MINUTE)
+    here.start(job)
+    here.say(RequestDrain(host="host-001", deadline_ms=T0 + 30 * MINUTE), "bot")
+    here.at(32 * MINUTE)
+    if is_cancelled:
+        here.say(CancelJob(job=job))
+    here.gone(job, end, 0 if end is End.SUCCEEDED else None)
+    assert [(c.held_gpu_ms, c.credit_gpu_ms) for c in charges(here, job)] == [(8 * 32 * MINUTE, credit)]
 
 
 # surcharges -------------------------------------------------------------------------------------------

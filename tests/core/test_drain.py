@@ -378,6 +378,43 @@ def test_drains_beyond_their_part_of_the_pool_queue_and_follow_by_age() -> None:
     ]
 
 
+def test_no_younger_drain_passes_an_older_one_that_waits() -> None:
+    # rule: 7.3
+    here = Cell().hosts(2, gpus=4).hosts(1, gpus=8, first=3).hosts(6, gpus=4, first=4).budgets(a=1)
+
+    def ask(host: int, at: int) -> bool:
+        here.at(at * SECOND)
+        return asked(here, drain(host)).is_queued
+
+    assert [ask(1, 1), ask(3, 2), ask(2, 3)] == [False, True, True], "ten of forty GPUs may drain"
+    here.at(4 * SECOND).say(ReturnHost(host="host-001"), "bot")
+    assert here.world.fleet.hosts["host-003"].is_held_as("drain"), "the oldest, though it needs most of it"
+    assert ask(4, 5)
+    assert [host.id for host in here.world.fleet.draining() if host.drain and host.drain.is_queued] == [
+        "host-002",
+        "host-004",
+    ]
+    here.at(6 * SECOND).say(ReturnHost(host="host-003"), "bot")
+    begun = [event.host for event in of(here, DrainPlanned) if isinstance(event, DrainPlanned) and not event.is_queued]
+    assert begun == ["host-001", "host-003", "host-002", "host-004"]
+
+
+def test_an_older_drain_of_another_pool_holds_up_nobody() -> None:
+    # rule: 7.3
+    here = cell(4).hosts(4, pool="l40s", first=5)
+    assert [asked(here, drain(host)).is_queued for host in (1, 2, 5)] == [False, True, False]
+
+
+def test_a_drain_that_is_called_off_holds_up_nobody_any_more() -> None:
+    # rule: 7.3
+    here = Cell().hosts(4, gpus=4).hosts(1, gpus=8, first=5).budgets(a=1).policy(max_draining_permille=400)
+    assert [asked(here, drain(host)).is_queued for host in (1, 5)] == [False, True]
+    here.at(MINUTE)
+    assert asked(here, drain(2)).is_queued
+    here.say(UndrainHost(host="host-005"), "bot")
+    assert here.world.fleet.hosts["host-002"].is_held_as("drain")
+
+
 def test_one_host_of_a_pool_may_always_drain() -> None:
     # rule: 7.3
     here = cell(1)

@@ -6,12 +6,13 @@ from msgspec.structs import replace
 from fairlease.cli.exits import exit_code as code_of
 from fairlease.core import explain
 from fairlease.core.view import job_view
+from fairlease_schemas.commands import CancelJob, RequestDrain
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.job import AttemptEnded, AttemptEnding, End, JobFailed, JobRequeued, Mismatch, PartGone
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan
 from fairlease_schemas.reports import RunGone
 from tests.core.bench import cell, names, saved, whole
-from tests.dsl.cell import HOUR, MINUTE, SECOND, T0
+from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell
 
 COMMIT = Mismatch(field="state.commit", wanted="1f3a", found="9c0d")
 
@@ -222,3 +223,83 @@ def test_of_a_large_gang_the_first_few_are_named() -> None:
         here.say(replace(here.run_gone(job, End.FAILED, 3), evidence=DIGEST), host)
     (attempt,) = job_view(here.world, here.world.jobs[job]).attempts
     assert tuple(attempt.evidence) == names(12, 11, 10, 9, 8, 7, 6, 5)
+
+
+# what was asked for, and how it ended ------------------------------------------------------------------
+
+AGAIN, RETRY, ENDS = "again", "retry", tuple(End)
+BECOMES: dict[End | None, dict[End, str]] = {
+    # Nobody asked: the end speaks.
+    None: {
+        End.SUCCEEDED: "succeeded",
+        End.FAILED: RETRY,
+        End.CANCELLED: RETRY,
+        End.TIMED_OUT: "timed-out",
+        End.START_FAILED: "failed",
+        End.PREEMPTED: AGAIN,
+        End.FAULT: AGAIN,
+        End.LOST: RETRY,
+        End.RESUME_REFUSED: "failed",
+    },
+    # A cancel and a time-out stand.
+    End.CANCELLED: dict.fromkeys(ENDS, "cancelled") | {End.SUCCEEDED: "succeeded"},
+    End.TIMED_OUT: dict.fromkeys(ENDS, "timed-out") | {End.SUCCEEDED: "succeeded"},
+    # What was told to leave is not to blame, unless its own time was over.
+    End.PREEMPTED: dict.fromkeys(ENDS, AGAIN) | {End.SUCCEEDED: "succeeded", End.TIMED_OUT: "timed-out"},
+    # A start that took too long has failed, but where a host is to blame.
+    End.START_FAILED: {
+        End.SUCCEEDED: "succeeded",
+        End.FAILED: "failed",
+        End.CANCELLED: "failed",
+        End.TIMED_OUT: "timed-out",
+        End.START_FAILED: "failed",
+        End.PREEMPTED: AGAIN,
+        End.FAULT: AGAIN,
+        End.LOST: RETRY,
+        End.RESUME_REFUSED: "failed",
+    },
+}
+"""By what was asked for, then by what the host says of the end: what becomes of the job."""
+
+
+def asked_to_stop(end: End | None) -> tuple[Cell, str]:
+    """A job with a retry and an hour that was told to stop for that reason, if for any."""
+    here = cell()
+    job = whole(here, "run", timeout_ms=HOUR, start_limit_ms=10 * MINUTE, max_retries=1)
+    if end is not End.START_FAILED:
+        here.start(job)
+    match end:
+        case End.CANCELLED:
+            here.say(CancelJob(job=job))
+        case End.TIMED_OUT:
+            here.at(HOUR)
+        case End.PREEMPTED:
+            here.say(RequestDrain(host="host-001", deadline_ms=T0 + MINUTE), "bot")
+            here.at(MINUTE)
+        case End.START_FAILED:
+            here.at(10 * MINUTE)
+        case _:
+            assert end is None
+    assert here.world.jobs[job].attempts[0].ending is end
+    return here, job
+
+
+@pytest.mark.parametrize("ending", list(BECOMES), ids=[f"asked for {ending or 'nothing'}" for ending in BECOMES])
+@pytest.mark.parametrize("end", ENDS)
+def test_what_was_asked_for_and_how_it_ended_say_what_becomes_of_the_job(ending: End | None, end: End) -> None:
+    # rule: 1.5 1.8 1.15 8.4
+    here, job = asked_to_stop(ending)
+    here.gone(job, end, 1)
+    found = here.world.jobs[job]
+    became = str(found.phase) if found.is_terminal else RETRY if found.retries else AGAIN
+    assert became == BECOMES[ending][end]
+
+
+def test_a_fault_in_the_grace_of_a_time_out_brings_the_job_back_only_where_the_time_out_does() -> None:
+    # rule: 1.5
+    here = cell()
+    job = whole(here, "run", timeout_ms=HOUR, min_runtime_ms=30 * MINUTE, on_timeout="requeue")
+    here.start(job).at(HOUR)
+    here.gone(job, End.FAULT, None)
+    assert JobRequeued(job=job, end=End.TIMED_OUT) in here.events()
+    assert here.world.reservations == {}

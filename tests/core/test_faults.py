@@ -5,6 +5,7 @@ import pytest
 from fairlease.core.line import class_key
 from fairlease.core.order import host_order
 from fairlease.core.placement.fit import Room
+from fairlease.core.view import hosts_view
 from fairlease_schemas.commands import CancelJob, CordonHost, ReleaseJob, ReturnHost
 from fairlease_schemas.cycle import EvictionOrdered
 from fairlease_schemas.envelope import LeasesRead
@@ -179,6 +180,7 @@ def test_one_host_of_a_pool_is_always_held() -> None:
     here = cell(2)
     here.at(SILENCE)
     assert read(here, h1=0, h2=0) == [held(1), BreakerTripped(pool="h100", host="host-002", held_gpus=8, limit_gpus=1)]
+    assert hosts_view(here.world).tripped == {"h100": here.now_ms}, "whoever looks at the hosts is told"
 
 
 def test_what_ran_on_a_silent_host_is_over_also_when_the_breaker_tripped() -> None:

@@ -241,6 +241,22 @@ def test_what_ended_by_itself_before_it_was_told_counts(end: End, phase: str) ->
     assert (job in open_reasons) is (phase == "held")
 
 
+def test_one_held_in_the_moment_of_its_grant_that_fails_waits_out_its_backoff_when_it_is_released() -> None:
+    # rule: 1.8 9.1
+    here = cell()
+    job = held_over_a_grant(here, max_retries=1)
+    here.gone(job, End.FAILED, 1)
+    assert here.phase(job) == "held"
+    here.at(10 * SECOND)
+    here.when(ReleaseJob(job=job)).then(
+        ended(job, Reason.JOB_HELD),
+        JobHoldCleared(job=job, account="ann", backoff_ms=20 * SECOND),
+        ReasonBegan(subject=job, code=Reason.RETRY_BACKOFF, evidence=Evidence(for_ms=20 * SECOND)),
+    )
+    here.at(30 * SECOND)
+    assert here.phase(job) == "granted"
+
+
 def test_a_cancel_of_one_that_is_held_and_still_stopping_ends_it_once() -> None:
     # rule: 8.4 9.1
     here = cell()

@@ -3,16 +3,20 @@
 import pytest
 
 from fairlease.core.job import Attempt, Job, replace
+from fairlease.core.metrics.cost import lost_gpu_ms
 from fairlease.core.metrics.integral import Period
-from fairlease.core.metrics.progress import cut_of
+from fairlease.core.metrics.progress import Progress, cut_of
 from fairlease.core.metrics.recovery import Cost, Evictions, Recovery
+from fairlease.core.metrics.scope import EVERYBODY
 from fairlease_schemas.cycle import EvictionOrdered, Licence
 from fairlease_schemas.ids import attempt_id
-from fairlease_schemas.job import End
+from fairlease_schemas.job import End, Mismatch
 from fairlease_schemas.policy import Policy
+from fairlease_schemas.reports import RunGone
 from tests.core.bench import cell, idle, left, saved, whole
 from tests.core.told import figures, past, run
 from tests.dsl.cell import HOUR, MINUTE, SECOND, T0
+from tests.naive.figures import History
 
 ALWAYS = Period(T0 - 1, T0 + 1_000 * MINUTE)
 POLICY = Policy()
@@ -188,3 +192,33 @@ def test_who_was_stopping_already_is_not_evicted_again() -> None:
     cancelled = leaving("job-w", "a", run(1, at(0), ending=End.CANCELLED, ending_ms=T0))
     evict(evictions, cancelled, past(name="job-z", budget="b"), at(42))
     assert evictions.result(0).evictions == 1
+
+
+def test_what_a_clean_restart_sets_aside_is_lost_and_is_no_resume() -> None:
+    # rule: 8.3
+    here = cell(on_resume_refused="restart")
+    job = whole(here, "run", max_retries=3)
+    here.start(job)
+    saved(here.at(at(50)), job, step=9)
+    here.gone(job, End.FAILED, 85)
+    here.at(at(51))
+    refusing = here.world.jobs[job].attempts[-1]
+    mismatch = Mismatch(field="commit", wanted="x", found="y")
+    begun = (refusing.granted_ms - T0) // SECOND
+    here.say(
+        RunGone(attempt=refusing.id, token=str(refusing.token), mismatches=(mismatch,), end=End.START_FAILED),
+        "host-001",
+    )
+    clean = here.world.jobs[job].attempts[-1]
+    assert (clean.number, clean.is_clean) == (3, True)
+    here.start(job).at(at(100))
+    here.gone(job)
+    found = figures(here, at(100))
+    kept, aside, waited = 49 * 60 * 8 * SECOND, 50 * 60 * 8 * SECOND, (51 * 60 - begun) * 8 * SECOND
+    assert found.progress == Progress(kept=kept, abandoned=aside, restart=waited)
+    assert (found.recovery.resumes, found.recovery.resumed) == (1, 0), "the refused one"
+    period = Period(T0 - 1, T0 + at(100))
+    slow = History(here.records, period, EVERYBODY).progress()
+    assert Progress(**slow) == found.progress
+    done = here.world.jobs[job]
+    assert [lost_gpu_ms(done, place, period) for place in range(3)] == [aside, waited, 0]

@@ -265,7 +265,11 @@ class History:
 
     def _cut(self, sums: dict[str, int], job: Job, place: int) -> None:
         attempt, end_ms = job.attempts[place], job.attempts[place].ended_ms
-        later = [a for a in job.attempts[place + 1 :] if a.started_ms is not None or a.end is End.SUCCEEDED]
+        fate = "abandoned" if job.is_terminal or (job.is_clean and not job.attempts[-1].is_clean) else ""
+        for later in job.attempts[place + 1 :]:
+            if later.is_clean or later.started_ms is not None or later.end is End.SUCCEEDED:
+                fate = "abandoned" if later.is_clean else "kept"
+                break
         is_later = any(earlier.started_ms is not None for earlier in job.attempts[:place])
         begin_ms = attempt.granted_ms
         if is_later:
@@ -276,10 +280,8 @@ class History:
             return
         saved_ms = max(begin_ms, attempt.checkpoint_ms) if job.request.is_resumable else begin_ms
         saved = self._gpu_ms(attempt, begin_ms, saved_ms)
-        if later:
-            sums["kept"] += saved
-        elif job.is_terminal:
-            sums["abandoned"] += saved
+        if fate:
+            sums[fate] += saved
         sums["failed" if attempt.end in FAILURES else "stopped"] += self._gpu_ms(attempt, saved_ms, end_ms)
 
     def _gpu_ms(self, attempt: Attempt, from_ms: int, to_ms: int) -> int:

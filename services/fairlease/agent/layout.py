@@ -15,6 +15,7 @@ as possible. Paths are text and may be relative, because a shim works inside its
     gone.json     either  the end; nothing of the run is left. Whoever holds the lock writes it
     evidence.json agent   what is kept of an end that was no good one
     ../../lease   agent   until when this host may run anything; keepers of all its runs read it
+    ../../begun/  agent   what was ever begun here, and the bytes for stop.json, out of the run's own way (begun.py)
 
 Each is written whole and renamed, so that a reader finds all of it or none; but the lease is written in
 its place, so that a full disk does not end it.

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlease.agent.devices import Devices, Site, measure, simulated
 from fairlease.agent.identity import open_users
+from fairlease.agent.machine import alone
 from fairlease.agent.nvml import open_gpus
 from fairlease.agent.rendezvous import LOOPBACK, own_address
 from fairlease.agent.service import serve
@@ -61,6 +62,7 @@ def _opened(settings: Settings, cluster: str, first_host: int, site: Site) -> It
         return
     gpus = open_gpus(site, machine)
     try:
-        yield (gpus,)
+        with alone(settings.cell, gpus.host):
+            yield (gpus,)
     finally:
         gpus.close()

@@ -235,13 +235,22 @@ async def _agents(link: Link, eyes: Connection | None) -> list[Check]:
             Check("agents", is_ok=False, found=f"hosts are not known: {error.text}", mend="mend the explainer first")
         ]
     rows = view.rows if isinstance(view, HostsView) else ()
+    tripped = view.tripped if isinstance(view, HostsView) else {}
+    breakers = [_breaker(pool, view.as_of.log_time_ms - at_ms) for pool, at_ms in tripped.items()]  # type: ignore[union-attr]  # a HostsView, as above
     if not rows:
         return [Check("agents", is_ok=True, found=NO_HOSTS)]
     gate = asyncio.Semaphore(AGENTS_AT_ONCE)
     checks = await asyncio.gather(*(_agent(link, eyes, row, gate) for row in rows))
     well = sum(check.is_ok for check in checks)
     whole = Check("agents", is_ok=True, found=f"{count(len(rows), 'host')} registered, {well} well")
-    return [whole, *(check for check in checks if not check.is_ok or len(checks) <= MOST_SHOWN)]
+    return [whole, *(check for check in checks if not check.is_ok or len(checks) <= MOST_SHOWN), *breakers]
+
+
+def _breaker(pool: str, passed_ms: int) -> Check:
+    """A pool in which too much fell silent at once, so that no further host is held by itself (7.3)."""
+    found = f"tripped {length(passed_ms)} ago: silent hosts of the pool are not held, and work may be placed there"
+    mend = "mend the bus or the network if agents above do not answer, or take those hosts out: `fairlease host cordon`"
+    return Check(f"breaker {pool}", is_ok=False, found=found, mend=mend)
 
 
 async def _agent(link: Link, eyes: Connection | None, row: HostRow, gate: asyncio.Semaphore) -> Check:

@@ -304,7 +304,13 @@ def _hosts(view: HostsView, style: Style, *, is_quiet: bool) -> str:
     simulated = sum(row.gpus for row in view.rows if row.is_simulated)
     note = f", {simulated} of them simulated" if simulated else ""
     lead = f"{count(len(view.rows), 'host')}, {count(total, 'GPU')}{note}, {free} free; "
-    return table(columns, rows, style, has_titles=not is_quiet) + foot(view.as_of, is_quiet=is_quiet, lead=lead)
+    warnings = "".join(
+        f"pool {pool}: the breaker tripped {ago(at_ms, now_ms)}, "
+        "silent hosts there are not held; see `fairlease doctor`\n"
+        for pool, at_ms in view.tripped.items()
+    )
+    last = foot(view.as_of, is_quiet=is_quiet, lead=lead)
+    return table(columns, rows, style, has_titles=not is_quiet) + last + warnings
 
 
 def _job(view: JobView, now_ms: int, style: Style) -> str:

@@ -274,24 +274,30 @@ def _end(stage: Stage, job: Job, attempt: Attempt) -> Job:
 
 
 def _terminal(policy: Policy, job: Job, end: End, exit_code: int | None, now_ms: int) -> jobs.JobEvent:
-    """What becomes of the job (1.5, 1.8, 8.4). A cancel that was asked for stands whatever the end was.
+    """What becomes of the job (1.5, 1.8, 8.4). A success counts; else a cancel stands, and so does a time-out.
 
+    Whatever the end was: a fault or a failure in the grace of either changes nothing.
     What the job did not do itself never counts as a retry: a preemption or drain, and a host's fault, also
-    when the process fails while it is being stopped for one. Nor does it when it saved itself and asked to go on,
-    or is to begin anew because its checkpoint does not fit (8.3): that once, for a clean start resumes nothing.
+    when the process fails while it is being stopped for one. A failure while it is stopped because it did not start
+    in time is no failure of its own either: that start has failed (1.15), but where a fault explains it. Nor is it a
+    retry when it saved itself and asked to go on, or is to begin anew because its checkpoint does not fit (8.3): that
+    once, for a clean start resumes nothing.
     """
     attempt = job.attempts[-1]
     if end is End.SUCCEEDED:
         return JobSucceeded(job=job.id)
     if attempt.ending is End.CANCELLED:
         return JobCancelled(job=job.id, account=attempt.stopped_by or job.account)
+    if End.TIMED_OUT in (attempt.ending, end):
+        is_again = job.request.on_timeout == "requeue"
+        return JobRequeued(job=job.id, end=End.TIMED_OUT) if is_again else JobTimedOut(job=job.id)
     if end in (End.PREEMPTED, End.FAULT):
         backoff_ms = faults.backoff_ms(policy, job, now_ms)
         return JobRequeued(job=job.id, end=end, backoff_ms=backoff_ms, rest_ms=faults.rest_ms(job, attempt))
-    if end is End.TIMED_OUT:
-        return JobRequeued(job=job.id, end=end) if job.request.on_timeout == "requeue" else JobTimedOut(job=job.id)
     if attempt.ending in (End.PREEMPTED, End.FAULT):
         return JobRequeued(job=job.id, end=attempt.ending, rest_ms=faults.rest_ms(job, attempt))
+    if attempt.ending is End.START_FAILED and end is End.FAILED:
+        return JobFailed(job=job.id, end=End.START_FAILED, exit_code=exit_code)
     if end is End.RESUME_REFUSED and policy.on_resume_refused == RESTART and not attempt.is_clean:
         return JobRequeued(job=job.id, end=end)
     if _goes_on(job, attempt, end, exit_code):

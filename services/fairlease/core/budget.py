@@ -139,7 +139,9 @@ class Uncharged(msgspec.Struct, frozen=True, kw_only=True):
 def owed(job: Job, attempt: Attempt, ended: Address) -> Uncharged:
     """What an attempt that is over owes its budget. A stillborn one held nothing that anybody could use."""
     held_gpu_ms = 0 if attempt.is_stillborn else attempt.held_gpu_ms(attempt.ended_ms)
-    is_credited = attempt.end is End.FAULT or attempt.is_credited
+    # A deadline ended what left for it: not who was done in its grace, nor who was cancelled meanwhile.
+    is_ended_by_it = attempt.is_credited and attempt.ending is End.PREEMPTED and attempt.end is not End.SUCCEEDED
+    is_credited = attempt.end is End.FAULT or is_ended_by_it
     unsaved_gpu_ms = attempt.gpus * (attempt.ended_ms - attempt.saved_ms) if is_credited else 0
     return Uncharged(
         budget=job.budget,

@@ -50,7 +50,7 @@ def request(
     drain = host.drain
     if drain is not None and (max(now_ms, drain.start_ms), drain.deadline_ms) == (start_ms, said.deadline_ms):
         return []
-    is_queued = not _has_room(world, policy, host, staged)
+    is_queued = _is_overtaking(world, host, staged, now_ms) or not _has_room(world, policy, host, staged)
     asked = Drain(
         owner=answer.who,
         start_ms=start_ms,
@@ -105,6 +105,19 @@ def _has_room(world: World, policy: Policy, host: Host, staged: Mapping[HostId, 
     return not others or gpus * 1000 <= world.fleet.gpus_in(pool) * policy.max_draining_permille
 
 
+def _is_overtaking(world: World, host: Host, staged: Mapping[HostId, Host], now_ms: int) -> bool:
+    """Whether an older drain of the pool waits in the queue: no younger one passes it, be it as small as it may (7.3).
+
+    One that drains already is not asked to wait again when its owner asks for another time.
+    """
+    if host.closes_ms is not None:
+        return False
+    mine = (host.drain.asked_ms if host.drain is not None else now_ms, host.id)
+    present = ({h.id: h for h in world.fleet.draining()} | dict(staged)).values()
+    others = [(h, h.drain) for h in present if h.inventory.pool == host.inventory.pool and h.id != host.id]
+    return any(drain is not None and drain.is_queued and (drain.asked_ms, h.id) < mine for h, drain in others)
+
+
 # what follows by itself ----------------------------------------------------------------------------------
 def duties(world: World, policy: Policy, now_ms: int) -> Iterator[Event]:
     """Holds whose time has come, progress, completion, and who comes from the queue; hosts by id, the queue by age."""
@@ -121,7 +134,9 @@ def duties(world: World, policy: Policy, now_ms: int) -> Iterator[Event]:
             yield DrainProgress(host=host.id, left=len(left), empty_in_ms=empty_ms - now_ms)
     queued = [host for host in world.fleet.draining() if host.drain is not None and host.drain.is_queued]
     for host in sorted(queued, key=lambda h: (h.drain.asked_ms if h.drain else 0, h.id)):
-        if host.drain is not None and _has_room(world, policy, host, {}):
+        if host.drain is None or _is_overtaking(world, host, {}, now_ms):
+            continue
+        if _has_room(world, policy, host, {}):
             asked = msgspec.structs.replace(host.drain, start_ms=max(now_ms, host.drain.start_ms), is_queued=False)
             yield from _planned(world, policy, host, asked, now_ms)
             return  # the next one is judged beside it

@@ -377,15 +377,15 @@ def evolve(job: Job, event: JobEvent, at_ms: int) -> Job:
 
 
 def _requeued(job: Job, event: JobRequeued, at_ms: int) -> Job:
-    """The job waits again; one that was held while it was granted stays held."""
+    """The job waits again; one that was held while it was granted stays held, and its backoff runs meanwhile."""
     retries = job.retries + event.counts_as_retry
-    job = replace(job, retries=retries, waiting_since_ms=at_ms, rest_ms=event.rest_ms)
+    until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
+    job = replace(job, retries=retries, waiting_since_ms=at_ms, rest_ms=event.rest_ms, backoff_until_ms=until_ms)
     if event.end is End.RESUME_REFUSED:  # what it has saved is set aside before it begins anew
         job = replace(job, bound_to="", is_clean=True, step=0)
     if job.phase is Phase.HELD:
         return job
-    until_ms = at_ms + event.backoff_ms if event.backoff_ms else 0
-    return replace(job, phase=Phase.BACKOFF if event.backoff_ms else Phase.WAITING, backoff_until_ms=until_ms)
+    return replace(job, phase=Phase.BACKOFF if event.backoff_ms else Phase.WAITING)
 
 
 def _hold_cleared(job: Job, event: JobHoldCleared, at_ms: int) -> Job:

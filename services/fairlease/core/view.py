@@ -315,9 +315,11 @@ def _budget_node(world: World, name: BudgetId, node: Node) -> BudgetNode:
 
 
 def hosts_view(world: World) -> HostsView:
-    """Every registered host, by id."""
+    """Every registered host, by id, and the pools in which silent ones are not held by themselves."""
+    since_ms = world.log_time_ms - (world.policy.breaker_span_ms if world.policy is not None else 0)
+    tripped = {pool: at_ms for pool, at_ms in sorted(world.breaker.items()) if at_ms > since_ms}
     rows = [_host_row(world, host) for _, host in sorted(world.fleet.hosts.items())]
-    return HostsView(rows=tuple(rows), as_of=as_of(world))
+    return HostsView(rows=tuple(rows), as_of=as_of(world), tripped=tripped)
 
 
 def _host_row(world: World, host: Host) -> HostRow:

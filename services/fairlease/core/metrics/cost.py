@@ -14,7 +14,7 @@ import msgspec
 from fairlease.core.budget import Tree
 from fairlease.core.job import Job, Phase
 from fairlease.core.metrics.integral import Period
-from fairlease.core.metrics.progress import cut_of
+from fairlease.core.metrics.progress import cut_of, is_set_aside
 from fairlease.core.metrics.scope import Scope
 from fairlease.core.outcome import Evaluations
 from fairlease_schemas.evaluation import Outcome
@@ -156,9 +156,13 @@ def _held(job: Job, period: Period, scope: Scope) -> tuple[dict[PoolId, int], di
 
 
 def lost_gpu_ms(job: Job, place: int, period: Period) -> int:
-    """What of an attempt that is over no checkpoint has: until it ran again, and since it last saved itself."""
+    """What of an attempt that is over no checkpoint has: until it ran again, and since it last saved itself.
+
+    All of it, where what it saved was set aside (8.3).
+    """
     cut = cut_of(job, place)
-    length_ms = period.length_ms(cut.granted_ms, cut.works_ms) + period.length_ms(cut.saved_ms, cut.ended_ms)
+    saved_ms = cut.works_ms if is_set_aside(job, place) else cut.saved_ms
+    length_ms = period.length_ms(cut.granted_ms, cut.works_ms) + period.length_ms(saved_ms, cut.ended_ms)
     return job.attempts[place].gpus * length_ms
 
 

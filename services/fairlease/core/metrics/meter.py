@@ -306,6 +306,8 @@ class Meter:
         self._keep(world, event.job)
         if event.end is jobs.End.FAULT:
             self._follow.requeued(event.job, self._at_ms)
+        if event.end is jobs.End.RESUME_REFUSED:
+            self._fates.set_aside(event.job)
         job = world.jobs[event.job]
         if event.counts_as_retry and self._is_mine(world, job, job.attempts[-1].pool):
             self._evictions.retried(job, self._at_ms)

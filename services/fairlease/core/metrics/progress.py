@@ -3,7 +3,7 @@
 The slow model cuts every attempt's time into pieces once the whole story is known. This one cuts an attempt when
 it ends and keeps one number for each job with a checkpoint nobody has gone on from yet. Surprising: time up to a
 checkpoint is not kept when the checkpoint is confirmed but when a later attempt runs on from it, or when the
-attempt succeeds; a job that is cancelled before that has kept nothing of it.
+attempt succeeds; a job that is cancelled before that, or begins anew beside it (8.3), has kept nothing of it.
 """
 
 from enum import StrEnum
@@ -77,6 +77,12 @@ def cut_of(job: Job, place: int = -1) -> Cut:
     return Cut(attempt.granted_ms, works_ms, saved_ms, attempt.ended_ms)
 
 
+def is_set_aside(job: Job, place: int) -> bool:
+    """Whether what the job's attempt at `place` saved was set aside: the job began anew since, or is to (8.3)."""
+    is_yet_to_begin = job.is_clean and not job.attempts[-1].is_clean
+    return is_yet_to_begin or any(later.is_clean for later in job.attempts[place + 1 :])
+
+
 class Fates:
     """Sums by fate, and what each job has in a checkpoint that waits for its fate."""
 
@@ -102,6 +108,10 @@ class Fates:
         self._sums[fate] += gpus * length_ms(cut.saved_ms, cut.ended_ms)
         if saved:
             self._saved[job.id] = self._saved.get(job.id, 0) + saved
+
+    def set_aside(self, job: JobId) -> None:
+        """The job is to begin anew, beside what it has saved (8.3)."""
+        self._settle(job, Fate.ABANDONED)
 
     def job_over(self, job: JobId) -> None:
         """Nobody will go on from what it saved."""

@@ -203,7 +203,7 @@ def _was(attempt: Attempt) -> bool:
 
 
 def _has_saved(job: Job) -> bool:
-    """Whether an attempt before the last has a checkpoint that the last could go on from."""
-    if not job.request.is_resumable:
+    """Whether an attempt before the last has a checkpoint that the last could go on from; a clean one does not."""
+    if not job.request.is_resumable or job.attempts[-1].is_clean:
         return False
     return any(job.attempts[k].checkpoint_ms > 0 for k in range(len(job.attempts) - 2, -1, -1))
