@@ -1,6 +1,7 @@
 """`metrics`, `acct` and `cost` on a saved log that can be checked by hand."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,7 @@ def test_numbers_are_written_as(shown: str, expected: str) -> None:
         pytest.param("metrics --pool a100", 1, "it knows: h100", id="an unknown pool says which there are"),
         pytest.param("cost --person eve", 1, "the log knows no person eve", id="an unknown person"),
         pytest.param("metrics --since 1h --until 2h", 64, "the period is empty", id="since after until"),
+        pytest.param("cost --until 0001-01-01T00:00:00+14:00", 64, "the period is empty", id="before all calendars"),
         pytest.param("metrics --since 2027-01-01", 64, "choose --since before --until", id="a period to come"),
         pytest.param(
             "metrics --job job-aaaaaaaaaaaaaaaaaaaa", 1, "the log knows no job", id="figures of an unknown job"
@@ -206,13 +208,31 @@ def test_what_is_no_log_is_refused(text: bytes, told: str, tmp_path: Path, capsy
     assert told in json.loads(capsys.readouterr().err)["text"]
 
 
-def test_a_log_without_its_beginning_does_not_fold(
-    cell: Cell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("spoil", "line"),
+    [
+        pytest.param(lambda records: records[-12:], 1, id="without its beginning"),
+        pytest.param(lambda records: records[1:], 1, id="without its first record"),
+        pytest.param(lambda records: records[::-1], 1, id="turned round"),
+        pytest.param(lambda records: records * 2, None, id="twice"),
+        pytest.param(lambda records: [*records, records[-1]], None, id="with its last record twice"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["metrics", "cost"])
+def test_a_log_that_is_not_one_from_its_beginning_to_its_end_does_not_fold(
+    verb: str,
+    spoil: Callable[[list[bytes]], list[bytes]],
+    line: int | None,
+    cell: Cell,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "log.jsonl"
-    path.write_bytes(b"".join(data + b"\n" for data in cell.records[-12:]))
-    assert main(["metrics", "--log", str(path)]) == 1
-    assert "does not follow from those before it" in capsys.readouterr().err
+    path.write_bytes(b"".join(data + b"\n" for data in spoil(cell.records)))
+    assert main([verb, "--log", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert f"line {line or len(cell.records) + 1} of the log does not follow from those before it" in told
+    assert "from its first record on" in told
 
 
 def test_no_bus_and_no_log_is_told_with_the_way_out(
@@ -230,6 +250,8 @@ def test_an_instant_is_a_length_before_the_end_or_a_time_of_utc() -> None:
     assert history.instant("1h30m", T0) == T0 - 90 * MINUTE
     assert history.instant("2023-11-14T22:13:20", 0) == history.instant("2023-11-14T23:13:20+01:00", 0) == T0
     assert history.clock(T0) == "2023-11-14 22:13:20"
+    assert history.clock(-(10**15)) == "0001-01-01 00:00:00"
+    assert history.clock(10**15) == "9999-12-31 23:59:59"
 
 
 # acct ----------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Hold(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A host says that its devices are others: held while work runs there, until it says so again."""
+    """A host says that its devices are others: held while work of before runs there."""
 
     host: int
     boot: int

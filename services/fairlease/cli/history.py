@@ -12,7 +12,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -28,11 +28,15 @@ from fairlease.runtime.export import export
 from fairlease.runtime.keys import NoKey
 from fairlease_schemas.codec import Unreadable, read_record
 from fairlease_schemas.envelope import Record
+from fairlease_schemas.subjects import SCOPES
 from fairlease_schemas.units import parse_length_ms
 
 OnRecord = Callable[[World, Record, int | None], None]
 """Called behind every record: the world, the record, and the bus's time of it in ms where that is known."""
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_S: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
+_LAST_S: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
 _TELL_S: Final = 0.5
 _START: Final = "start the cell with `fairlease up`, or name a saved log with --log FILE"
 _COPY: Final = (
@@ -119,8 +123,9 @@ def instant(text: str, end_ms: int) -> int:
 
 
 def clock(at_ms: int) -> str:
-    """An instant to the second, in UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """An instant to the second, in UTC; what lies outside the calendar is shown as its first or last second."""
+    at_s = min(max(at_ms // 1000, _FIRST_S), _LAST_S)
+    return (_EPOCH + timedelta(seconds=at_s)).replace(tzinfo=None).isoformat(" ", "seconds")
 
 
 def folded(log: Log, period: Period, on_record: OnRecord, output: Output) -> World:
@@ -131,6 +136,7 @@ def folded(log: Log, period: Period, on_record: OnRecord, output: Output) -> Wor
     for position, line in enumerate(log.file, start=1):
         try:
             record = read_record(line.rstrip(b"\n"))
+            _check_place(world, record, position)
             if max(world.log_time_ms, record.at_ms) > period.until_ms:
                 break
             world.apply(record, position)
@@ -146,6 +152,18 @@ def folded(log: Log, period: Period, on_record: OnRecord, output: Output) -> Wor
     if sys.stderr.isatty() and not output.is_quiet and not output.is_data:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     return world
+
+
+def _check_place(world: World, record: Record, position: int) -> None:
+    """CommandError where the record cannot stand here: a log that begins late, is turned round or comes twice.
+
+    It was decided on a fold of what stands before it, with nothing of its own scope since (the fence).
+    """
+    last = world.scope_position(SCOPES[record.by])
+    if last <= record.basis < position:
+        return
+    text = f"line {position} of the log does not follow from those before it: it was decided at position {record.basis}"
+    raise CommandError(FAILED, text, way_out=f"{_SAVED}, from its first record on")
 
 
 def scope_of(args: argparse.Namespace) -> Scope:
