@@ -5,6 +5,7 @@ Also what the agent must not do to others meanwhile.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -122,9 +123,36 @@ async def test_a_run_whose_record_and_note_are_spoiled_is_stopped_by_its_order(b
     assert (gone.end, gone.exit_code) == (End.CANCELLED, 143)
 
 
+async def test_who_sheds_its_mark_and_loses_its_keeper_and_directory_is_known_by_its_session(bench: Bench) -> None:
+    part = await up(bench, "exec env -i sleep 1000")
+    directory = bench.directory(part)
+    keeper, leader = keeper_of(directory), directory.leader()
+    assert leader is not None
+    shutil.rmtree(directory.path)
+    os.kill(keeper.pid, signal.SIGKILL)
+    gone = await bench.gone(part)
+    assert (gone.end, gone.detail) == (End.LOST, runs.SPOILED)
+    assert not alive(leader.pid)
+
+
+async def test_what_was_begun_is_not_begun_again_where_its_note_and_directory_are_gone_bad(bench: Bench) -> None:
+    part = await up(bench, "exit 0")
+    await bench.gone(part)
+    bench.close()
+    shutil.rmtree(bench.directory(part).path)
+    (bench.home / "begun" / part.attempt).write_text("x")
+    bench.reports.clear()
+    bench.restart()
+    bench.order(part)
+    gone = await bench.gone(part)
+    assert (gone.end, gone.detail) == (End.LOST, runs.SPOILED)
+    assert bench.of(part, RunStarted) == []
+
+
 async def test_a_note_whose_directory_never_got_its_name_is_none(bench: Bench) -> None:
     part = await up(bench, LIVES_ON)
     note = (bench.home / "begun" / part.attempt).read_bytes()
+    (bench.home / "begun" / "job-b-a1.stop").touch()
     (bench.home / "begun" / ".making-job-b-a1").write_bytes(note.replace(b"job-a", b"job-b"))
     (bench.home / "begun" / part.attempt).rename(bench.home / "begun" / f".making-{part.attempt}")
     bench.restart()

@@ -51,6 +51,9 @@ class Begun:
                 path.rename(self._notes / name)
             if not name.endswith((".new", _STOP)) and name not in found:
                 found.append(name)
+        for path in self._notes.glob(f"*{_STOP}"):
+            if path.name.removesuffix(_STOP) not in found:
+                layout.make_way(str(path))
         return found
 
     def prepare(self, facts: Facts, making: Path) -> None:
@@ -66,6 +69,10 @@ class Begun:
     def get(self, attempt: AttemptId) -> Note | None:
         """What was noted; None for nothing, and for a note that cannot be read."""
         return self._read(self._notes / attempt)
+
+    def has(self, attempt: AttemptId) -> bool:
+        """Whether there is a note of it, readable or not."""
+        return os.path.lexists(self._notes / attempt)
 
     def reserve(self, attempt: AttemptId) -> str:
         """The file with the bytes for its order to stop."""

@@ -55,6 +55,8 @@ class Run:
         self.directory = directory
         self.facts = facts
         self.is_started = directory.is_started()
+        self.leader = directory.leader() if self.is_started else None
+        """Its first process as it was told first: a job may write another one there."""
         self.gone = gone
         self.shim = 0
         self.watch: process.Watch | None = None
@@ -108,9 +110,10 @@ class Runs:
         self._sweep()
 
     def find(self, facts: Facts) -> Run | None:
-        """The run of this attempt; one whose directory cannot be read is taken to be what was ordered."""
-        if facts.attempt not in self._runs and os.path.lexists(self._root / facts.attempt):
-            self._adopt(RunDirectory(self._root / facts.attempt), facts)
+        """The run of this attempt; one whose directory or note cannot be read is taken to be what was ordered."""
+        path = self._root / facts.attempt
+        if facts.attempt not in self._runs and (os.path.lexists(path) or self._begun.has(facts.attempt)):
+            self._adopt(RunDirectory(path), facts)
         return self._runs.get(facts.attempt)
 
     def _adopt(self, directory: RunDirectory, facts: Facts) -> None:
@@ -132,7 +135,7 @@ class Runs:
             return True
         os.close(lock)
         has_begun = self._begun.get(directory.attempt) is not None or directory.has_claim()
-        return has_begun and bool(process.remains(*_known_by(directory)))
+        return has_begun and bool(process.remains(*_known_by(directory, directory.leader())))
 
     def close(self) -> None:
         """Stops watching. The runs go on; the next agent adopts them."""
@@ -316,6 +319,7 @@ class Runs:
         """Reads whether its command began; says so when it is new. The end is found by `_follow`."""
         if run.gone is None and not run.is_started and run.directory.is_started():
             run.is_started = True
+            run.leader = run.directory.leader()
             self._on_change(run)
 
     def _over(self, run: Run, gone: Gone) -> None:
@@ -406,7 +410,7 @@ class Runs:
             gone = Gone(end=End.FAULT, detail=RESTARTED)
         else:
             log.warning("%s: %s: what is left of it is ended", run.attempt, SPOILED)
-            leader, mark, _, place = _known_by(run.directory)
+            leader, mark, _, place = _known_by(run.directory, run.leader)
             await aside(lambda: _kill_kept(run.directory.path))
             for group in cgroup.of(self._cgroups, run.attempt) or [""]:
                 await process.kill_remains(leader, mark, group, place)
@@ -426,7 +430,7 @@ class Runs:
         is_of_before = run.facts.boot != self._boot
         said = directory.gone()
         if not is_of_before:
-            await process.kill_remains(*_known_by(directory))
+            await process.kill_remains(*_known_by(directory, run.leader or directory.leader()))
         if said is not None:
             return said
         leader = directory.leader()
@@ -452,10 +456,10 @@ class Runs:
         self._timers[name] = asyncio.get_running_loop().call_later(delay_s, call)
 
 
-def _known_by(directory: RunDirectory) -> tuple[Process, bytes, str, str]:
+def _known_by(directory: RunDirectory, leader: Process | None) -> tuple[Process, bytes, str, str]:
     """All that processes of a run are known by: the first one's session, their mark, cgroup and where they work."""
     mark = f"{PREEMPT_FILE}={directory.preempt_file}".encode()
-    return directory.leader() or NOBODY, mark, directory.group(), str(directory.path)
+    return leader or NOBODY, mark, directory.group(), str(directory.path)
 
 
 def _kill_kept(path: Path) -> None:
