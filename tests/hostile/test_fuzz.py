@@ -203,7 +203,7 @@ def bundle_manifest(data: bytes) -> object:
 
 def asked_to_attach(data: bytes) -> object:
     async def answered() -> object:
-        return await Sessions(NOBODY, Deaf(), SUBJECTS).attach(data)  # type: ignore[arg-type]  # nobody is attached
+        return await Sessions(NOBODY, Deaf(), SUBJECTS).attach("ann", data)  # type: ignore[arg-type]  # nobody is attached
 
     return asyncio.run(answered())
 
@@ -225,10 +225,10 @@ class _Writer:
 
 def typed(data: bytes) -> object:
     async def taken() -> object:
-        asked = AttachQuestion(attempt="a", account="ann", output="_INBOX.x")
+        asked = AttachQuestion(attempt="a", output="x")
         run: Any = type("Run", (), {"directory": RunDirectory(Path())})
         writer: Any = _Writer()
-        return Session(Deaf(), asked, run, asyncio.StreamReader(), writer).take(data)  # type: ignore[arg-type]  # nobody listens
+        return Session(Deaf(), asked, "fl.lab.shown.host-001.ann.x", run, asyncio.StreamReader(), writer).take(data)  # type: ignore[arg-type]  # nobody listens
 
     return asyncio.run(taken())
 
