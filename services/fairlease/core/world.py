@@ -399,6 +399,8 @@ class World(Reading):
 
     def _reserve_after_fault(self, job: lives.Job, address: Address, now_ms: int) -> None:
         """Hosts of the job's last attempt that the fault spared stay kept for it (7.7), but what is another's."""
+        if not job.attempts:  # such a record nobody writes; a fold takes any
+            return
         last, policy = job.attempts[-1], self._s.policy
         kept = [one for one in self._s.reservations.values() if now_ms < one.expires_ms]
         hosts = free_for(job.id, sound(last), (*kept, *self._s.promises.values()))
