@@ -213,6 +213,8 @@ class Ranks:
             if isinstance(event, self.NEWS) or (isinstance(event, GangGranted) and event.job in self.kept):
                 self.news_position = cell.world.position
                 self.kept.discard(getattr(event, "job", ""))
+            if isinstance(event, events.JobRequeued) and event.end is events.End.FAULT:
+                self.kept.add(event.job)  # what the fault spared of its hosts stays kept for it
 
     def _is_telling(self, cell: Cell, at_ms: int) -> bool:
         """Whether somebody on promised hosts was to be told to leave since the rank before."""
