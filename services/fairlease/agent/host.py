@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,8 +29,9 @@ from fairlease.agent.rendezvous import LOOPBACK, Ports
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
 from fairlease.agent.saved import Checkpoints
 from fairlease.agent.source import SourceRefused, Sources
+from fairlease.runtime.spans import Spans, order_span
 from fairlease_schemas.codec import canonical
-from fairlease_schemas.ids import AttemptId, HostId
+from fairlease_schemas.ids import AttemptId, HostId, job_of
 from fairlease_schemas.job import End, Mismatch, Rendezvous
 from fairlease_schemas.orders import HostOrder, RunOrder
 from fairlease_schemas.reports import HostUp, RunGone, RunReady, RunStarted
@@ -81,6 +83,7 @@ class Host:
         kept: int = KEPT_RUNS,
         address: Callable[[], str] = lambda: LOOPBACK,
         users: Users | None = None,
+        spans: Spans | None = None,
     ) -> None:
         """`address` says where other hosts reach this one; it may take its time, and is asked in another thread.
 
@@ -98,6 +101,7 @@ class Host:
         self._ports = Ports(home)
         self._ask_address = address
         self._map = users
+        self._spans = spans or Spans()
         self._address = LOOPBACK
         self._checkpoints = Checkpoints(outbox, self._runs.live)
         self._witness = failure.Witness(devices, home)
@@ -319,6 +323,7 @@ class Host:
 
     async def _learn(self, wanted: RunOrder) -> None:
         """Learns what a run executes, whose it is, its place for checkpoints and its code; or why it cannot start."""
+        begun_ns = time.time_ns()
         try:
             command = await self._fetch(wanted.digest)
             user = await self._user_of(wanted)
@@ -327,6 +332,7 @@ class Host:
             if wanted.rank == 0 and not wanted.is_go:
                 self._address = await stores.aside(self._ask_address)
             self._learned[wanted.attempt] = Ready(command, place, code, user)
+            self._tell("contract", wanted.attempt, (begun_ns, time.time_ns()), order_span(wanted.attempt, self.id))
         except (ContractRefused, IdentityRefused, SourceRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
             self._learned[wanted.attempt] = refused
         self._fetching.pop(wanted.attempt, None)
@@ -414,6 +420,8 @@ class Host:
             return
         self._said.add((run.attempt, kind))
         if kind == "run-started":
+            times_ns = (run.directory.written_ns(_FILES[kind]), time.time_ns())
+            self._tell("process", run.attempt, times_ns, self._span("contract", run.attempt))
             body = canonical(RunStarted(attempt=run.attempt, token=run.facts.token))
             self.outbox.put(kind, body, lambda: self._heard(run, kind))
             return
@@ -426,6 +434,14 @@ class Host:
         task = asyncio.get_running_loop().create_task(self._bear_witness(run, gone))
         self._gathering.add(task)
         task.add_done_callback(self._gathering.discard)
+
+    def _span(self, step: str, attempt: AttemptId) -> str:
+        return f"{step} {attempt} {self.id}"
+
+    def _tell(self, step: str, attempt: AttemptId, times_ns: tuple[int, int], after: str) -> None:
+        """A span of this host's part of an attempt: its contract is here, its process runs."""
+        name, what = f"agent {step}", self._span(step, attempt)
+        self._spans.add(job_of(attempt), name, what, times_ns, [after], {"fairlease.host": self.id})
 
     async def _bear_witness(self, run: Run, gone: Gone) -> None:
         """Says that a run ended badly, behind the evidence of it: who reads of the end shall find that there."""

@@ -39,6 +39,7 @@ from fairlease.agent.source import BUNDLES, Sources
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.settings import Settings
+from fairlease.runtime.spans import Spans
 from fairlease_schemas.orders import HostOrder
 from fairlease_schemas.subjects import Subjects
 
@@ -131,6 +132,7 @@ async def serve(
     stop: asyncio.Event | None = None,
     address: Callable[[], str] = lambda: LOOPBACK,
     users: Users | None = None,
+    spans: Spans | None = None,
 ) -> None:
     """Serves these hosts until SIGTERM or SIGINT, or until `stop` is set; jobs run on.
 
@@ -162,6 +164,7 @@ async def serve(
                     log_bytes=log_bytes,
                     address=address,
                     users=users,
+                    spans=spans,
                 )
                 host.open()
                 served.append(host)

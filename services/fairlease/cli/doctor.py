@@ -129,7 +129,8 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
 def _bus(link: Link) -> Check:
     version, where = link.client.connected_server_version, link.client.connected_url
     number = f"{version.major}.{version.minor}.{version.patch}"
-    return Check("bus", is_ok=True, found=f"nats-server {number} at {where.netloc if where else 'an unknown place'}")
+    at = f"{where.hostname}:{where.port}" if where else "an unknown place"
+    return Check("bus", is_ok=True, found=f"nats-server {number} at {at}")
 
 
 async def _tried(name: str, link: Link, check: Callable[[Link], Awaitable[Check]]) -> Check:

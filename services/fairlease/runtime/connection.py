@@ -16,6 +16,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from fairlease.runtime.errors import EXIT_BUS_CLOSED, BusAway
+from fairlease.runtime.redaction import redacted
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.tasks import end
 
@@ -139,7 +140,7 @@ async def connect(
     except (OSError, TimeoutError, nats.errors.Error, nats.errors.NoServersError) as error:
         await client.close()
         raise BusAway(
-            f"the bus at {url} does not answer within {first_connect_s:g} s ({_reason(error)}); {_WAY_OUT}"
+            f"the bus at {redacted(url)} does not answer within {first_connect_s:g} s ({_reason(error)}); {_WAY_OUT}"
         ) from None
     guard.is_closing = False
     client.options["max_reconnect_attempts"] = -1

@@ -13,6 +13,7 @@ from typing import Final
 
 from fairlease.core.decision import Decision, record_of
 from fairlease.runtime.clock import BusClock
+from fairlease.runtime.deciding_spans import DecidingSpans, Told
 from fairlease.runtime.errors import BusAway, InvariantBroken, LogMoved, OutcomeUnknown
 from fairlease.runtime.folding import Fold
 from fairlease.runtime.inbox import MAX_BATCH, Pending
@@ -45,6 +46,7 @@ class Deciding:
         timers: Timers,
         *,
         reports_stream: str,
+        spans: DecidingSpans,
     ) -> None:
         self.moved = 0
         self.written = 0
@@ -55,6 +57,7 @@ class Deciding:
         self._timers = timers
         self._clock: BusClock = writer.clock
         self._reports_stream = reports_stream
+        self._spans = spans
         self._scope = SCOPES[service.name]
         self._limit = MAX_BATCH
         self._refusals = 0
@@ -85,12 +88,13 @@ class Deciding:
         self._drop_answered()
         batch = self._pending.batch(1 if self._refusals >= REFUSALS_BEFORE_ONE else self._limit)
         assert self._service.decide is not None
+        begun_ns = time.time_ns()
         decision = self._service.decide(self._fold.world, batch)
         if decision is None:
             return self._without_effect(batch)
         if self._service.needs_fresh_time and self._is_stale(decision.at_ms):
             return await self._ask_time()
-        return await self._append(decision, batch)
+        return await self._append(decision, batch, begun_ns)
 
     def _drop_answered(self) -> None:
         world, name = self._fold.world, self._service.name
@@ -147,7 +151,7 @@ class Deciding:
             await self._catch_up()
             self._reports_seen = newest
 
-    async def _append(self, decision: Decision, batch: tuple[Answer, ...]) -> bool:
+    async def _append(self, decision: Decision, batch: tuple[Answer, ...], begun_ns: int) -> bool:
         world = self._fold.world
         record, data = sealed(record_of(world, self._service.name, decision))
         if len(data) > MAX_RECORD_BYTES:
@@ -172,13 +176,16 @@ class Deciding:
             log.warning("%s", away)
             await asyncio.sleep(_RETRY_S)
             return True
+        ended_ns = time.time_ns()
         self._refusals = self._false_refusals = 0
         self._count()
         await self._fold.reached(position)
+        self._spans.stored(Told(position, decision.kind, (begun_ns, ended_ns)))
         return True
 
-    def folded(self, _position: int, record: Record) -> None:
+    def folded(self, position: int, record: Record) -> None:
         """Told of every record: the one in flight, or one whose fate was unknown, may be among them."""
+        self._spans.folded(position, record)
         if record.id == self._in_flight:
             self._is_stored = True
         if self._unsure and record.id == self._unsure:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.runtime.bus import Message
+from fairlease.runtime.redaction import redacted
 from fairlease.runtime.strict import plain_text, strict_json
 from fairlease_schemas import commands, reports
 from fairlease_schemas.codec import canonical
@@ -22,6 +23,7 @@ _DECODERS: Final[dict[str, Any]] = {
     tag: msgspec.json.Decoder(kind) for tag, kind in {**commands.VERBS, **reports.KINDS}.items()
 }
 _HOST_TOKEN: Final = 3
+_MAX_ERROR: Final = 2_000
 
 
 def sender(subjects: Subjects, message: Message) -> str:
@@ -38,8 +40,12 @@ def answer_to(subjects: Subjects, message: Message, said: Said) -> Answer:
 
 
 def unreadable(data: bytes, error: object) -> Unreadable:
-    """What is kept of bytes that cannot be read: size, SHA-256 and the reason in at most 200 characters."""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(error)[:200])
+    """What is kept of bytes that cannot be read: size, SHA-256 and the reason in at most 200 characters.
+
+    The reason may quote what was sent, so what looks like a secret goes out of it.
+    """
+    told = redacted(str(error)[:_MAX_ERROR])[:200]
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in told)
     text = unicodedata.normalize("NFC", shown.encode(errors="replace").decode())
     return Unreadable(size=len(data), sha256=hashlib.sha256(data).hexdigest(), error=text)
 

@@ -22,6 +22,7 @@ from fairlease.runtime import api, streams, telemetry
 from fairlease.runtime.bus import Bus, Message
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.deciding import Deciding
+from fairlease.runtime.deciding_spans import DecidingSpans
 from fairlease.runtime.edge import read_timer
 from fairlease.runtime.errors import EXIT_INVARIANT, BusAway, InvariantBroken, LogDamaged, OutcomeUnknown, ShellError
 from fairlease.runtime.folding import Fold
@@ -30,6 +31,7 @@ from fairlease.runtime.log import LogClient
 from fairlease.runtime.service import Define, Service
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.snapshot import SnapshotStore, fold_version
+from fairlease.runtime.spans import spans_of
 from fairlease.runtime.tasks import Tasks
 from fairlease.runtime.timers import Timers
 from fairlease_schemas import explain
@@ -55,6 +57,7 @@ class Process:
         self.clock = BusClock()
         self.is_ready = False
         self.ready = asyncio.Event()
+        self.spans = spans_of(settings, settings.service)
         self._bus = Bus(settings)
         self._define = define
         self._fold: Fold | None = None
@@ -97,6 +100,7 @@ class Process:
             if self._fold is not None and self.is_ready:
                 await self._fold.store_last()
             await self._bus.stop()
+            self.spans.close()
 
     async def _serve(self) -> None:
         """The start, in its order; what runs for ever is left running."""
@@ -111,8 +115,15 @@ class Process:
             self._bus.guard.on_reconnect(renew)
         await self._bus.questions(service.name, {**service.questions, "health": self._health})
         if service.decide is not None:
-            reports_stream = self.subjects.reports_stream
-            self._deciding = Deciding(service, fold, self._pending, writer, timers, reports_stream=reports_stream)
+            self._deciding = Deciding(
+                service,
+                fold,
+                self._pending,
+                writer,
+                timers,
+                reports_stream=self.subjects.reports_stream,
+                spans=DecidingSpans(self.spans, service.name),
+            )
             fold.listen(self._deciding.folded)
         if service.prepare is not None:
             await _persist(service.prepare)

@@ -16,6 +16,7 @@ from fairlease.runtime.bus import Handler, Message
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.edge import answer_to, read_said
 from fairlease.runtime.settings import Settings
+from fairlease.runtime.spans import Spans
 from fairlease_schemas import commands, reports
 from fairlease_schemas.envelope import Answer, Record
 from fairlease_schemas.subjects import Subjects
@@ -31,6 +32,7 @@ class Shell(Protocol):
 
     settings: Settings
     clock: BusClock
+    spans: Spans
 
     @property
     def subjects(self) -> Subjects: ...

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease.runtime.redaction import redacted
 from fairlease_schemas.address import is_address
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.subjects import Subjects
@@ -51,8 +52,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """From where an agent fetches commits (1.13)."""
     users: str = ""
     """The file that maps accounts to users of the agent's host (1.16); empty when nobody said."""
+    traces: str = ""
+    """Where spans go: `file:/PATH` or `http://HOST:PORT`; empty when nobody wants them."""
     own_server: Path | None = None
     """A nats-server that the operator vouches for; None for the checked one that is installed with us."""
+
+    def __repr__(self) -> str:
+        """As every struct shows itself, but for a user and password in an address."""
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__)
+        return redacted(f"Settings({shown})")
 
     @property
     def subjects(self) -> Subjects:
@@ -75,7 +83,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL and _REPLICA.
+    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL, _REPLICA and _TRACES.
 
     An agent's also from _POOL, _LABELS, _HOST_ADDRESS, _USERS and _GIT_SCHEMES, from where it fetches commits.
     FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell, replica or pool
@@ -95,6 +103,7 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         host_address=seen.get("FAIRLEASE_HOST_ADDRESS", "").strip(),
         git_schemes=_schemes_in(seen.get("FAIRLEASE_GIT_SCHEMES", ",".join(GIT_SCHEMES))),
         users=seen.get("FAIRLEASE_USERS", ""),
+        traces=seen.get("FAIRLEASE_TRACES", "").strip(),
         own_server=Path(own) if (own := seen.get(OWN_SERVER, "")) else None,
     )
     if settings.host_address and not is_address(settings.host_address):

@@ -1,0 +1,153 @@
+"""What a cell of real processes shows of itself: the way of one job, and never a secret on any way."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fairlease.runtime.spans import SUBMITTED, span_id, trace_id
+from tests.live.cell import Up, up_at
+from tests.live.court import eventually
+from tests.live.desk import Job
+from tests.live.journal import api, read_stream
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CANARY = "canary7c1e90b2d4"
+PLANTED = {"WANDB_API_KEY": f"{CANARY}-env", "STORE_PASSWORD": f"{CANARY}-store"}
+TOKEN = f"hf_{CANARY}{CANARY}"
+WAY = [
+    "submitted",
+    "admission jobs",
+    "ranker cycle-ranked",
+    "placement cycle-placed",
+    "preemption order",
+    "agent contract",
+    "agent process",
+]
+
+
+def beside(job: str) -> list[str]:
+    """What a job's trace tells of beside records."""
+    attempt = f"{job}-a1"
+    return [SUBMITTED, *(f"{step} {attempt} host-001" for step in ("order", "contract", "process"))]
+
+
+class Seen(Up):
+    """A cell whose processes were started with secrets around them, and tell of every step to a file."""
+
+    @property
+    def traces(self) -> Path:
+        return self.home.parent / "traces.jsonl"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**super().env, **PLANTED, "FAIRLEASE_TRACES": f"file:{self.traces}"}
+
+    def trace(self, job: str) -> list[dict[str, Any]]:
+        """The spans of a job in the order of their beginnings."""
+        exports = [json.loads(line) for line in self.traces.read_text().splitlines(keepends=True) if line[-1] == "\n"]
+        every = [span for export in exports for of in export["resourceSpans"] for span in of["scopeSpans"][0]["spans"]]
+        mine = [span for span in every if span["traceId"] == trace_id(job)]
+        return sorted(mine, key=lambda span: int(span["startTimeUnixNano"]))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Seen]:
+    async with up_at(tmp_path_factory.mktemp("seeing") / "cell", Seen) as cell:
+        yield cell
+
+
+def way(spans: list[dict[str, Any]], last: str) -> list[str]:
+    """The names of the steps that led to the last one, by their links."""
+    by_id = {span["spanId"]: span for span in spans}
+    span = next(span for span in spans if span["name"] == last)
+    names = [last]
+    while span["links"]:
+        span = by_id[span["links"][0]["spanId"]]
+        names.insert(0, span["name"])
+    return names
+
+
+def named(cell: Seen, job: str) -> dict[str, str]:
+    """The positions whose records name the job, each with the service that decided it."""
+    return {
+        str(position): record["by"]
+        for position, record in enumerate(cell.journal.records, start=1)
+        for event in record["events"]
+        if event.get("job") == job or str(event.get("attempt", "")).startswith(f"{job}-a")
+    }
+
+
+async def test_the_trace_of_a_job_shows_every_decision_on_its_way(cell: Seen) -> None:
+    job = await cell.submit(Job("seen"))
+    await cell.over(job)
+    await cell.event(job, "attempt-charged")
+    decided = {span_id(job, position) for position in named(cell, job)}
+    wanted = decided | {span_id(job, what) for what in beside(job)}
+    await eventually(lambda: wanted <= {span["spanId"] for span in cell.trace(job)}, "every step is told")
+    spans = cell.trace(job)
+    assert way(spans, "agent process") == WAY
+    ids = {span["spanId"] for span in spans}
+    assert len(ids) == len(spans), "each is told once"
+    ranked = next(span["spanId"] for span in spans if span["name"] == "ranker cycle-ranked")
+    assert ids - wanted == {ranked}
+    first = span_id(job, SUBMITTED)
+    for span in spans:
+        assert "parentSpanId" not in span, "a job waits for days between two steps"
+        assert {link["spanId"] for link in span["links"]} <= ids
+        assert bool(span["links"]) == (span["spanId"] != first), "each is led to by another"
+
+
+async def everything_stored(cell: Seen) -> dict[str, bytes]:
+    """What every stream of the cell holds, subjects and headers with it."""
+    found = {}
+    for name in (await api(cell.client, "STREAM.NAMES"))["streams"]:
+        messages = await read_stream(cell.client, name)
+        found[name] = b"\n".join(f"{one.subject} {one.headers}".encode() + one.data for one in messages)
+    return found
+
+
+def everything_written(cell: Seen) -> dict[str, bytes]:
+    """What the cell's processes wrote to files: but not the jobs' own output, which is theirs, nor the bus's store."""
+    home = cell.home
+    theirs = ("bus/", "jetstream/", "agent/")
+    files = [path for path in home.rglob("*") if path.is_file()]
+    kept = [path for path in files if not str(path.relative_to(home)).startswith(theirs)]
+    return {str(path): path.read_bytes() for path in [*kept, cell.traces]}
+
+
+async def test_a_secret_is_found_in_no_log_no_event_and_no_export(cell: Seen, tmp_path: Path) -> None:
+    # rule: 1.13 8.4
+    leaks = f'echo "password={CANARY}"; echo "STORE_PASSWORD=$STORE_PASSWORD"; h=hf; echo $h{TOKEN[2:]}; exit 3'
+    job = await cell.submit(Job("leaks", leaks, end="job-failed", code=3))
+    await cell.over(job)
+    contract = cell.body(Job("literal"))
+    contract["contract"]["spec"]["env"]["HF_TOKEN"] = TOKEN
+    refused = await cell.answered("submit-job", contract)
+    assert refused["outcome"] == "refused"
+    for body in ({f"password={CANARY}": 1}, {"job": job, "reason": f"token {TOKEN}", TOKEN: 1}):
+        unread = await cell.answered("hold-job", body)
+        assert unread["outcome"] == "refused", unread
+    saved = tmp_path / "log.jsonl"
+    told = {}
+    for words in (
+        ("job", "show", job, "--json"),
+        ("why", job, "--json"),
+        ("queue", "--json"),
+        ("acct", "--json"),
+        ("doctor", "--json"),
+        ("replay", "--live", "--save", str(saved)),
+    ):
+        code, out, err = await cell.run(*words)
+        assert code == 0, (words, err)
+        told[" ".join(words)] = (out + err).encode()
+    told["the saved log"] = saved.read_bytes()
+    places = {**await everything_stored(cell), **everything_written(cell), **told}
+    assert any(b"[redacted]" in held for held in places.values()), "what was planted came through somewhere"
+    submitted = {cell.subjects.inbox_stream("local"), cell.subjects.contracts_stream}
+    found = sorted(place for place, held in places.items() if CANARY.encode() in held and place not in submitted)
+    assert not found
