@@ -1,15 +1,21 @@
 """What a cell of real processes shows of itself: the way of one job, and never a secret on any way."""
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
 
 from fairlease.runtime.spans import SUBMITTED, span_id, trace_id
-from tests.live.cell import Up, up_at
+from fairlease_schemas.subjects import SERVICES
+from tests.house.tree import ROOT
+from tests.live.cell import GPUS, HOSTS, Up, up_at
 from tests.live.court import eventually
 from tests.live.desk import Job
 from tests.live.journal import api, read_stream
@@ -45,7 +51,7 @@ class Seen(Up):
 
     @property
     def env(self) -> dict[str, str]:
-        return {**super().env, **PLANTED, "FAIRLEASE_TRACES": f"file:{self.traces}"}
+        return {**super().env, **PLANTED, "FAIRLEASE_TRACES": f"file:{self.traces}", "FAIRLEASE_METRICS_PORT": "0"}
 
     def trace(self, job: str) -> list[dict[str, Any]]:
         """The spans of a job in the order of their beginnings."""
@@ -100,6 +106,49 @@ async def test_the_trace_of_a_job_shows_every_decision_on_its_way(cell: Seen) ->
         assert "parentSpanId" not in span, "a job waits for days between two steps"
         assert {link["spanId"] for link in span["links"]} <= ids
         assert bool(span["links"]) == (span["spanId"] != first), "each is led to by another"
+
+
+async def scraped(cell: Seen, service: str) -> dict[str, float]:
+    """The figures that a service answers at the port its health names, by their names and labels."""
+    port = (await cell.ask(service, "health"))["metrics_port"]
+    text = await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode())
+    return {
+        " ".join((sample.name, *(f"{key}={value}" for key, value in sorted(sample.labels.items())))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def folded(cell: Seen) -> bool:
+    """Whether the explainer has folded all that was read of the log."""
+    return int((await cell.ask("explainer", "health"))["position"]) >= len(cell.journal.records)
+
+
+async def test_the_figures_of_a_cell_are_those_of_its_log(cell: Seen) -> None:
+    before = await scraped(cell, "explainer")
+    waits = await cell.submit(Job("counted", "exec sleep 600", gpus=3, end="job-cancelled"))
+    await cell.event(waits, "attempt-started")
+    await eventually(lambda: folded(cell), "the explainer has folded it")
+    during = await scraped(cell, "explainer")
+    granted, waited = "fairlease_events_total kind=gang-granted", "fairlease_queue_wait_seconds_count class=budgeted"
+    assert during[granted] - before.get(granted, 0) == during[waited] - before.get(waited, 0) == 1
+    assert during["fairlease_jobs class=budgeted state=running"] == 1
+    pools = {name: value for name, value in during.items() if name.startswith("fairlease_gpus ")}
+    assert (sum(pools.values()), [v for name, v in pools.items() if "allocated" in name]) == (HOSTS * GPUS, [3])
+    held = [v for name, v in during.items() if name.startswith("fairlease_budget_held_gpus budget=team-a ")]
+    assert held == [3]
+    await cell.cancel(waits)
+    await cell.over(waits)
+    page = (ROOT / "docs/seeing.md").read_text()
+    for service in SERVICES:
+        found = await scraped(cell, service)
+        names = {re.sub(r"_(bucket|sum|count|created)$", "", name.split()[0]) for name in found}
+        assert not sorted(name for name in names if f"`{name}`" not in page), "the page names every figure"
+        assert found["fairlease_ready"] == 1, service
+        if service in ("admission", "placement"):
+            written = cell.journal.written_by(service)
+            assert found["fairlease_records_written_total"] >= 1
+            assert found["fairlease_decision_duration_seconds_count"] <= written
 
 
 async def everything_stored(cell: Seen) -> dict[str, bytes]:

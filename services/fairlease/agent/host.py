@@ -147,6 +147,12 @@ class Host:
         self._ports.close()
         self._runs.close()
 
+    def states(self) -> list[str]:
+        """Of each run kept here whether it is `starting`, `running` or `over`."""
+        return [
+            "over" if run.gone is not None else "running" if run.is_started else "starting" for run in self._runs.all()
+        ]
+
     def obey(self, order: HostOrder) -> None:
         """Takes an order of this host, unless a newer one was ever taken."""
         stands = (order.epoch, order.position)

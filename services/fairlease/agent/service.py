@@ -24,7 +24,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.agent import contracts, failure, lease, telemetry
+from fairlease.agent import contracts, failure, figures, lease, telemetry
 from fairlease.agent.attach import Sessions
 from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import Devices
@@ -144,8 +144,12 @@ async def serve(
     link = Link(settings.subjects)
     git = Git(settings.git_schemes)
     served: list[Host] = []
+    spans = spans or Spans()
+    watched = figures.probe(served, spans, lambda: link.connection is not None and link.connection.is_connected)
     locks: list[int] = []
     closing = contextlib.ExitStack()
+    if settings.metrics_port is not None:
+        await watched.start(settings.metrics_port)
     async with asyncio.TaskGroup() as group:
         work: list[asyncio.Task[None]] = []
         try:
@@ -175,6 +179,7 @@ async def serve(
             await stop.wait()
         finally:
             await _end(work)
+            await watched.stop()
             closing.close()
             for host in served:
                 host.close()

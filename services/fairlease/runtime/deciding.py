@@ -18,6 +18,7 @@ from fairlease.runtime.errors import BusAway, InvariantBroken, LogMoved, Outcome
 from fairlease.runtime.folding import Fold
 from fairlease.runtime.inbox import MAX_BATCH, Pending
 from fairlease.runtime.log import LogClient
+from fairlease.runtime.metrics import DECISION_BOUNDS_S, Histogram
 from fairlease.runtime.service import Service
 from fairlease.runtime.timers import Timers
 from fairlease_schemas.codec import sealed
@@ -48,6 +49,9 @@ class Deciding:
         reports_stream: str,
         spans: DecidingSpans,
     ) -> None:
+        self.durations = Histogram(
+            "decision_duration_seconds", "From the beginning of a decision to its record stored.", DECISION_BOUNDS_S
+        )
         self.moved = 0
         self.written = 0
         self._service = service
@@ -177,6 +181,7 @@ class Deciding:
             await asyncio.sleep(_RETRY_S)
             return True
         ended_ns = time.time_ns()
+        self.durations.observe(max(0, ended_ns - begun_ns) / 1_000_000_000)
         self._refusals = self._false_refusals = 0
         self._count()
         await self._fold.reached(position)

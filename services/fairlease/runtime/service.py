@@ -4,7 +4,7 @@ A service is data: its rule, which messages it reads and how, what follows a fol
 function of the `Shell`, so that its edge and its hooks can reach the bus, and core never does.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from fairlease.core.world import World
 from fairlease.runtime.bus import Handler, Message
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.edge import answer_to, read_said
+from fairlease.runtime.metrics import Family
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.spans import Spans
 from fairlease_schemas import commands, reports
@@ -57,6 +58,7 @@ class Service:
     `prepare` is awaited before the first record is folded; `on_record` is called with each record and
     the world right after it, and may not wait; `tasks` run for ever from when the service is ready.
     `gather_ms` is how long a busy service waits for more messages before it writes the next record.
+    `families` makes this service's own figures whenever somebody asks.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Service:
     questions: Mapping[str, Handler] = field(default_factory=dict)
     needs_fresh_time: bool = False
     gather_ms: int = 0
+    families: Callable[[World], Iterable[Family]] | None = None
 
     @property
     def has_timers(self) -> bool:
