@@ -1,6 +1,7 @@
 """What a cell of real processes shows of itself: the way of one job, and never a secret on any way."""
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import AsyncIterator
@@ -67,6 +68,12 @@ async def cell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Seen]:
         yield cell
 
 
+def is_whole(spans: list[dict[str, Any]], wanted: set[str]) -> bool:
+    """Whether these steps are told, and all that any of them is led to by."""
+    ids = {span["spanId"] for span in spans}
+    return wanted | {link["spanId"] for span in spans for link in span["links"]} <= ids
+
+
 def way(spans: list[dict[str, Any]], last: str) -> list[str]:
     """The names of the steps that led to the last one, by their links."""
     by_id = {span["spanId"]: span for span in spans}
@@ -94,7 +101,7 @@ async def test_the_trace_of_a_job_shows_every_decision_on_its_way(cell: Seen) ->
     await cell.event(job, "attempt-charged")
     decided = {span_id(job, position) for position in named(cell, job)}
     wanted = decided | {span_id(job, what) for what in beside(job)}
-    await eventually(lambda: wanted <= {span["spanId"] for span in cell.trace(job)}, "every step is told")
+    await eventually(lambda: is_whole(cell.trace(job), wanted), "every step is told, and what led to each")
     spans = cell.trace(job)
     assert way(spans, "agent process") == WAY
     ids = {span["spanId"] for span in spans}
@@ -190,11 +197,13 @@ async def test_a_secret_is_found_in_no_log_no_event_and_no_export(cell: Seen, tm
         ("acct", "--json"),
         ("doctor", "--json"),
         ("replay", "--live", "--save", str(saved)),
+        ("debug", "bundle", str(tmp_path / "cell.tar.gz")),
     ):
         code, out, err = await cell.run(*words)
         assert code == 0, (words, err)
         told[" ".join(words)] = (out + err).encode()
     told["the saved log"] = saved.read_bytes()
+    told["the bundle"] = gzip.decompress((tmp_path / "cell.tar.gz").read_bytes())
     places = {**await everything_stored(cell), **everything_written(cell), **told}
     assert any(b"[redacted]" in held for held in places.values()), "what was planted came through somewhere"
     submitted = {cell.subjects.inbox_stream("local"), cell.subjects.contracts_stream}

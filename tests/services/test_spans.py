@@ -80,15 +80,19 @@ def test_a_record_names_jobs_by_themselves_by_attempts_and_by_claims() -> None:
     }
 
 
-def test_a_job_is_followed_from_rank_to_grant_by_links() -> None:
+@pytest.mark.parametrize("is_late", [False, True], ids=["in turn", "its acknowledgement after placement's record"])
+def test_a_job_is_followed_from_rank_to_grant_by_links(is_late: bool) -> None:
     kept = Kept()
     spans = Spans("ranker", "a", kept)
     ranker, placement = DecidingSpans(spans, "ranker"), DecidingSpans(spans, "placement")
     for replica in (ranker, placement):
         replica.folded(5, record("ranker", CycleRanked(cycle=1)))
-    ranker.stored(Told(5, "k", (5, 6)))
+    if not is_late:
+        ranker.stored(Told(5, "k", (5, 6)))
     for replica in (ranker, placement):
         replica.folded(6, record("placement", granted(A), CyclePlaced(cycle=1)))
+    if is_late:
+        ranker.stored(Told(5, "k", (5, 6)))
     placement.stored(Told(6, "k", (6, 7)))
     spans.close()
     told = {span["name"]: span for span in kept.spans}

@@ -4,6 +4,7 @@ A rank names classes and no jobs. Its span is told when the cycle's next record 
 line of ten thousand jobs costs nothing while it waits. Only the replica whose append was stored tells of a record.
 """
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from fairlease.runtime.spans import SUBMITTED, Attributes, Spans
@@ -57,6 +58,7 @@ class DecidingSpans:
         self._own: dict[int, tuple[Record, dict[JobId, str]]] = {}
         self._ranked_at = 0
         self._rank: Told | None = None
+        self._owed: dict[JobId, str] | None = None
 
     def folded(self, position: int, record: Record) -> None:
         """Keep where each job was last named, and tell of our rank to the jobs that its cycle came to."""
@@ -66,7 +68,7 @@ class DecidingSpans:
         before = {job: self._before(job) for job in steps}
         for event in record.events:
             if isinstance(event, CycleRanked):
-                self._ranked_at = position
+                self._ranked_at, self._rank, self._owed = position, None, None
             elif isinstance(event, CyclePlaced):
                 self._placed(before)
         if record.by == self._service:
@@ -82,19 +84,26 @@ class DecidingSpans:
     def _placed(self, before: dict[JobId, str]) -> None:
         """The cycle's rank came before its placement, for each job that it names and that waited by then."""
         rank, self._rank = self._rank, None
-        for job, led in before.items():
-            if self._last.get(job, 0) < self._ranked_at:
-                if rank is not None:
-                    self._tell(job, rank, led, {"fairlease.events": "cycle-ranked"})
-                before[job] = str(self._ranked_at)
+        waited = {job: led for job, led in before.items() if self._last.get(job, 0) < self._ranked_at}
+        before |= dict.fromkeys(waited, str(self._ranked_at))
+        if rank is not None:
+            self._tell_rank(rank, waited)
+        elif self._ranked_at in self._own:
+            self._owed = waited  # placement was quicker than the acknowledgement of our rank
+
+    def _tell_rank(self, rank: Told, jobs: Mapping[JobId, str]) -> None:
+        for job, led in jobs.items():
+            self._tell(job, rank, led, {"fairlease.events": "cycle-ranked"})
 
     def stored(self, told: Told) -> None:
         """Tell of a record of ours. What it follows was noted when it was folded."""
         if told.position not in self._own:
             return
         record, before = self._own.pop(told.position)
-        if any(isinstance(event, CycleRanked) for event in record.events):
-            self._rank = told
+        if told.position == self._ranked_at and any(isinstance(event, CycleRanked) for event in record.events):
+            self._rank = told if self._owed is None else None
+            self._tell_rank(told, self._owed or {})
+            self._owed = None
         for event in record.events:
             if isinstance(event, JobAdmitted):
                 sent_ns = min(record.at_ms * _MS, told.times_ns[0])

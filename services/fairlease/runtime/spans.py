@@ -69,13 +69,10 @@ class FileSink:
         os.write(self._file, export + b"\n")
 
 
-def sink_of(where: str) -> Sink:
-    """The sink that FAIRLEASE_TRACES names. ConfigWrong for what names none, or a file that cannot be written."""
+def check_sink(where: str) -> None:
+    """Raises ConfigWrong for what FAIRLEASE_TRACES cannot name."""
     if where.startswith(_FILE + "/"):
-        try:
-            return FileSink(where.removeprefix(_FILE))
-        except OSError as error:
-            raise ConfigWrong(f"FAIRLEASE_TRACES: the file cannot be written ({error.strerror}); {_WAY_OUT}") from error
+        return
     try:
         parts = urlsplit(where)
         is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.username
@@ -83,6 +80,16 @@ def sink_of(where: str) -> Sink:
         is_http = False
     if not is_http:
         raise ConfigWrong(f"FAIRLEASE_TRACES is neither a file nor an address without a user; {_WAY_OUT}")
+
+
+def sink_of(where: str) -> Sink:
+    """The sink that FAIRLEASE_TRACES names. ConfigWrong for what names none, or a file that cannot be written."""
+    check_sink(where)
+    if where.startswith(_FILE):
+        try:
+            return FileSink(where.removeprefix(_FILE))
+        except OSError as error:
+            raise ConfigWrong(f"FAIRLEASE_TRACES: the file cannot be written ({error.strerror}); {_WAY_OUT}") from error
     from fairlease.runtime.collector import HttpSink  # noqa: PLC0415 - the agent does without an HTTP client
 
     return HttpSink(where)
