@@ -23,6 +23,7 @@ from killed import killed  # noqa: E402 - as above
 from live import ACCOUNT, Live, cell, contract  # noqa: E402 - as above
 from rules import rules  # noqa: E402 - as above
 from runs import runs  # noqa: E402 - as above
+from seeing import seeing  # noqa: E402 - as above
 from starting import BUDGET, starting  # noqa: E402 - as above
 from startup import startup  # noqa: E402 - as above
 from yardstick import yardsticks  # noqa: E402 - as above
@@ -46,6 +47,11 @@ def main() -> int:
     report = report_of(profile["name"], before, figures, limits, time.monotonic() - started_s)
     sys.stdout.write(json.dumps(report, indent=2) + "\n" if args.json else table_of(report))
     return 1 if missed(figures, limits) else 0
+
+
+async def _seeing(load: dict[str, Any]) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="fairlease-load-") as name:
+        return [*yardsticks(Path(name)), *await seeing(Path(name), load)]
 
 
 async def _runs(load: dict[str, Any]) -> list[Figure]:
@@ -90,6 +96,7 @@ _MEASURED: dict[str, Callable[[dict[str, Any]], list[Figure]]] = {
     "spine": lambda load: asyncio.run(_spine(load)),
     "rules": lambda load: rules(load["turns"], load["seed"]),
     "runs": lambda load: asyncio.run(_runs(load)),
+    "seeing": lambda load: asyncio.run(_seeing(load)),
 }
 """How the figures of each profile come about."""
 

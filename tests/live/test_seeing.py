@@ -116,8 +116,12 @@ async def test_the_trace_of_a_job_shows_every_decision_on_its_way(cell: Seen) ->
 
 
 async def scraped(cell: Seen, service: str) -> dict[str, float]:
-    """The figures that a service answers at the port its health names, by their names and labels."""
-    port = (await cell.ask(service, "health"))["metrics_port"]
+    """The figures that a service answers at the port its health names."""
+    return await figures((await cell.ask(service, "health"))["metrics_port"])
+
+
+async def figures(port: int) -> dict[str, float]:
+    """The figures answered at that port, by their names and labels."""
     text = await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode())
     return {
         " ".join((sample.name, *(f"{key}={value}" for key, value in sorted(sample.labels.items())))): sample.value
@@ -156,6 +160,24 @@ async def test_the_figures_of_a_cell_are_those_of_its_log(cell: Seen) -> None:
             written = cell.journal.written_by(service)
             assert found["fairlease_records_written_total"] >= 1
             assert found["fairlease_decision_duration_seconds_count"] <= written
+
+
+async def test_an_agent_says_whose_hosts_and_runs_it_has(cell: Seen) -> None:
+    said = [json.loads(line) for line in (cell.home / "logs/agent.log").read_text().splitlines()]
+    (port,) = [line["port"] for line in said if "port" in line]
+    job = await cell.submit(Job("watched", "exec sleep 600", end="job-cancelled"))
+    await cell.event(job, "attempt-started")
+    found = await figures(port)
+    assert {name: found[f"fairlease_{name}"] for name in ("ready", "agent_hosts", "agent_leases")} == {
+        "ready": 1,
+        "agent_hosts": HOSTS,
+        "agent_leases": HOSTS,
+    }
+    assert found["fairlease_agent_runs state=running"] == 1
+    page = (ROOT / "docs/seeing.md").read_text()
+    assert not sorted(name for name in found if f"`{name.split()[0]}`" not in page), "the page names every figure"
+    await cell.cancel(job)
+    await cell.over(job)
 
 
 async def everything_stored(cell: Seen) -> dict[str, bytes]:
