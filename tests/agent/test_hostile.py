@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -227,3 +228,20 @@ async def test_who_sheds_all_but_the_session_of_a_dead_leader_is_known_by_where_
     bench.order(part)
     await bench.gone(part)
     assert not alive(pid)
+
+
+async def test_a_run_of_another_cell_here_that_has_the_same_id_is_not_ended_with_ours(
+    bench: Bench, tmp_path: Path
+) -> None:
+    other = Bench(tmp_path / "elsewhere").open()
+    try:
+        ours, theirs = await up(bench, LIVES_ON), await up(other, LIVES_ON)
+        assert ours.attempt == theirs.attempt
+        await bench.printed(ours, "ready")
+        await other.printed(theirs, "ready")
+        shutil.rmtree(bench.directory(ours).path)
+        assert (await bench.gone(ours)).end is End.LOST
+        other.order(other.stop(theirs))
+        assert (await other.gone(theirs)).exit_code == 143, "it was killed before it was told to stop"
+    finally:
+        other.close()

@@ -215,10 +215,10 @@ def test_what_a_clean_restart_sets_aside_is_lost_and_is_no_resume() -> None:
     here.gone(job)
     found = figures(here, at(100))
     kept, aside, waited = 49 * 60 * 8 * SECOND, 50 * 60 * 8 * SECOND, (51 * 60 - begun) * 8 * SECOND
-    assert found.progress == Progress(kept=kept, abandoned=aside, restart=waited)
+    assert found.progress == Progress(kept_gpu_ms=kept, abandoned_gpu_ms=aside, restart_gpu_ms=waited)
     assert (found.recovery.resumes, found.recovery.resumed) == (1, 0), "the refused one"
     period = Period(T0 - 1, T0 + at(100))
     slow = History(here.records, period, EVERYBODY).progress()
-    assert Progress(**slow) == found.progress
+    assert Progress(**{f"{fate}_gpu_ms": amount for fate, amount in slow.items()}) == found.progress
     done = here.world.jobs[job]
     assert [lost_gpu_ms(done, place, period) for place in range(3)] == [aside, waited, 0]

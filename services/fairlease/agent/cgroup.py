@@ -8,6 +8,7 @@ a shim, so: standard library, little of it; paths are text, empty for no cgroup.
 
 import contextlib
 import os
+import zlib
 
 _PREFIX = "fairlease-"
 _PROCS, _KILL = "cgroup.procs", "cgroup.kill"
@@ -30,9 +31,9 @@ def home() -> str:
     return ""
 
 
-def make(parent: str, attempt: str) -> str:
-    """A new cgroup for an attempt of the keeper that asks; empty where there can be none."""
-    path = f"{parent}/{_PREFIX}{attempt}-{os.getpid()}"
+def make(parent: str, directory: str) -> str:
+    """A new cgroup for the run in this directory, of the keeper that asks; empty where there can be none."""
+    path = f"{parent}/{_name(directory)}{os.getpid()}"
     try:
         if not parent:
             return ""
@@ -43,17 +44,27 @@ def make(parent: str, attempt: str) -> str:
         return ""
 
 
-def is_of(path: str, attempt: str) -> bool:
-    """Whether this can be the cgroup of this attempt: what a job may have written on disk is not believed."""
-    return os.path.basename(path).startswith(f"{_PREFIX}{attempt}-") and ".." not in path.split("/")
+def is_of(path: str, directory: str) -> bool:
+    """Whether this can be the cgroup of the run there: what a job may have written on disk is not believed."""
+    return os.path.basename(path).startswith(_name(directory)) and ".." not in path.split("/")
 
 
-def of(parent: str, attempt: str) -> list[str]:
-    """Every cgroup that keepers of this attempt made there, by name."""
+def _name(directory: str) -> str:
+    """How cgroups of a run are called, but for the keeper's number.
+
+    By its directory: an attempt of another cell on this machine may have the same id.
+    """
+    place, attempt = os.path.split(directory)
+    mark = zlib.crc32(os.path.join(os.path.realpath(place), attempt).encode())
+    return f"{_PREFIX}{attempt}-{mark:08x}-"
+
+
+def of(parent: str, directory: str) -> list[str]:
+    """Every cgroup that keepers of the run in this directory made there, by name."""
     if not parent:
         return []
     try:
-        return sorted(f"{parent}/{name}" for name in os.listdir(parent) if is_of(name, attempt))
+        return sorted(f"{parent}/{name}" for name in os.listdir(parent) if is_of(name, directory))
     except OSError:
         return []
 

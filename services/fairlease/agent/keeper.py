@@ -87,7 +87,7 @@ def keep(run_directory: str) -> None:
         order = json.load(file)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(null, 0)  # the order lived in memory alone, and now no longer
-    group = cgroup.make(order["cgroup"], os.path.basename(os.getcwd()))
+    group = cgroup.make(order["cgroup"], os.getcwd())
     fence = Fence()
     keeper = Keeper(order, group=group, fence=fence)
     layout.tell(layout.CLAIM, layout.identity(os.getpid()), reserve=layout.CLAIM_RESERVED)

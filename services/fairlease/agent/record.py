@@ -169,7 +169,7 @@ class RunDirectory:
         """The cgroup of the job; empty when it has none."""
         leader = self._read(layout.LEADER, _Leader)
         path = leader.cgroup if leader is not None else ""
-        return path if cgroup.is_of(path, self.attempt) else ""
+        return path if cgroup.is_of(path, str(self.path)) else ""
 
     def exit(self) -> Exit | None:
         return self._read(layout.EXIT, Exit)

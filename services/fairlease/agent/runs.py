@@ -412,7 +412,7 @@ class Runs:
             log.warning("%s: %s: what is left of it is ended", run.attempt, SPOILED)
             leader, mark, _, place = _known_by(run.directory, run.leader)
             await aside(lambda: _kill_kept(run.directory.path))
-            for group in cgroup.of(self._cgroups, run.attempt) or [""]:
+            for group in cgroup.of(self._cgroups, str(run.directory.path)) or [""]:
                 await process.kill_remains(leader, mark, group, place)
             gone = Gone(end=End.LOST, detail=SPOILED)
         await aside(lambda: remove(run.directory.path))
