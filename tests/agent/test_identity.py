@@ -115,7 +115,13 @@ async def test_nothing_of_the_agents_and_of_other_users_can_be_read_or_changed(m
             "../leader.reserved",
             "../../../lease",
         ),
-        *(f"{state}/bus.json", f"{state}/bus/log", f"{theirs}/work/own", f"{theirs}/log", f"{theirs}/preempt.reserved"),
+        *(
+            f"{state}/bus.json",
+            f"{state}/bus/log",
+            f"{theirs}/{layout.WORK}/own",
+            f"{theirs}/log",
+            f"{theirs}/preempt.reserved",
+        ),
         f"/proc/{keeper_of(mapped.directory(other)).pid}/environ",
     ]
     lists = ["..", "../..", f"{state}", f"{theirs}", f"{theirs}/work", f"{mapped.home}"]

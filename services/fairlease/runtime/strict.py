@@ -6,6 +6,7 @@ integers must be told to the sender, and msgspec takes the last key without a wo
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from fairlease_schemas.credential import kind_of
@@ -36,34 +37,33 @@ def strict_json(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
-def plain_text(value: Any, path: str = "$") -> None:  # noqa: ANN401 - any JSON value
+def plain_text(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Raises Loose for text, of a key too, that holds a control character or one that turns text round."""
-    if isinstance(value, str):
-        found = _HIDDEN.search(value)
+    for path, text in _texts(value, "$"):
+        found = _HIDDEN.search(text)
         if found is not None:
             raise Loose(f"{path}: character U+{ord(found.group()):04X} is not allowed in text: remove it")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            plain_text(key, path)
-            plain_text(item, f"{path}.{key}")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            plain_text(item, f"{path}[{index}]")
 
 
-def no_credential(value: Any, path: str = "$") -> None:  # noqa: ANN401 - any JSON value
+def no_credential(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Raises Loose for text, of a key too, that looks like a secret: nothing is ever taken out of the log (1.13)."""
-    if isinstance(value, str):
-        kind = kind_of(value)
+    for path, text in _texts(value, "$"):
+        kind = kind_of(text)
         if kind:
             raise Loose(f"{path}: this looks like {kind}, and the log would keep it (rule 1.13): leave it out")
+
+
+def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - any JSON value
+    """Every text with the path where it stands; a key stands where its object does."""
+    if isinstance(value, str):
+        yield path, value
     elif isinstance(value, dict):
         for key, item in value.items():
-            no_credential(key, path)
-            no_credential(item, f"{path}.{key}")
+            yield from _texts(key, path)
+            yield from _texts(item, f"{path}.{key}")
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            no_credential(item, f"{path}[{index}]")
+            yield from _texts(item, f"{path}[{index}]")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
