@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -108,15 +108,15 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def cell(home: Path, *words: str) -> AsyncIterator[Live]:
-    """A cell in a new state directory, ready; it ends with the `with`."""
+async def cell(home: Path, *words: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Live]:
+    """A cell in a new state directory, ready, with these variables beside its own; it ends with the `with`."""
     started_s = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.live.witness", "up", "--account", ACCOUNT, *words),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=DEVNULL,
-        env=_environment(home),
+        env=_environment(home) | dict(env or {}),
         cwd=ROOT,
     )
     try:
@@ -138,6 +138,12 @@ async def cell(home: Path, *words: str) -> AsyncIterator[Live]:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         await process.wait()
+
+
+def processor_ns(pid: int) -> int:
+    """What all threads of a process have run, by the scheduler's own account."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks)
 
 
 def contract(budget: str, command: list[str], **spec: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a contract

@@ -24,6 +24,7 @@ from live import ACCOUNT, Live, cell, contract  # noqa: E402 - as above
 from rules import rules  # noqa: E402 - as above
 from runs import runs  # noqa: E402 - as above
 from secured import secured  # noqa: E402 - as above
+from seeing import seeing  # noqa: E402 - as above
 from starting import BUDGET, starting  # noqa: E402 - as above
 from startup import startup  # noqa: E402 - as above
 from yardstick import yardsticks  # noqa: E402 - as above
@@ -52,6 +53,11 @@ def main() -> int:
 async def _secured(load: dict[str, Any]) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="fairlease-load-") as name:
         return await secured(Path(name), load["submissions"])
+
+
+async def _seeing(load: dict[str, Any]) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="fairlease-load-") as name:
+        return [*yardsticks(Path(name)), *await seeing(Path(name), load)]
 
 
 async def _runs(load: dict[str, Any]) -> list[Figure]:
@@ -97,6 +103,7 @@ _MEASURED: dict[str, Callable[[dict[str, Any]], list[Figure]]] = {
     "rules": lambda load: rules(load["turns"], load["seed"]),
     "runs": lambda load: asyncio.run(_runs(load)),
     "secured": lambda load: asyncio.run(_secured(load)),
+    "seeing": lambda load: asyncio.run(_seeing(load)),
 }
 """How the figures of each profile come about."""
 

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from figure import Figure
-from live import ACCOUNT, Live, contract
+from live import ACCOUNT, Live, contract, processor_ns
 
 import fairlease_sdk
 from fairlease.agent.layout import LOG
@@ -117,11 +117,11 @@ async def _at_rest(live: Live, hosts: int, rest_s: int) -> Figure:
         await _running(live, job)
     await asyncio.sleep(BUSY_S)
     pids = [live.pids()["agent"], *_keepers(live.home)]
-    before_ns, since_ns = [_processor_ns(pid) for pid in pids], time.monotonic_ns()
+    before_ns, since_ns = [processor_ns(pid) for pid in pids], time.monotonic_ns()
     await asyncio.sleep(rest_s)
     took_ns = time.monotonic_ns() - since_ns
     agent, *keepers = (
-        round(100 * (_processor_ns(pid) - before) / took_ns, 3) for pid, before in zip(pids, before_ns, strict=True)
+        round(100 * (processor_ns(pid) - before) / took_ns, 3) for pid, before in zip(pids, before_ns, strict=True)
     )
     await _cancel(live, *jobs)
     beside = {"hosts": hosts, "seconds": rest_s, "keepers": len(keepers), "keeper_worst": max(keepers)}
@@ -137,12 +137,6 @@ def _keepers(home: Path) -> list[int]:
             if b"/agent/shim.py" in words and str(home).encode() in words:
                 found.append(int(path.parent.name))
     return found
-
-
-def _processor_ns(pid: int) -> int:
-    """What all threads of a process have run, by the scheduler's own account."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks)
 
 
 # evictions -----------------------------------------------------------------------------------------

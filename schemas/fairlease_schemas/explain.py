@@ -377,7 +377,11 @@ class Trouble(View, frozen=True, kw_only=True, tag_field="kind", tag="Trouble"):
 
 
 class Health(View, frozen=True, kw_only=True, tag_field="kind", tag="Health"):
-    """A service about itself. `is_ready` once it has folded the log to the end it saw at its start."""
+    """A service about itself. `is_ready` once it has folded the log to the end it saw at its start.
+
+    `version` is its release, empty where nobody knows it; at `metrics_port` its machine answers for its figures, 0 for
+    nowhere.
+    """
 
     service: str
     replica: str
@@ -387,6 +391,8 @@ class Health(View, frozen=True, kw_only=True, tag_field="kind", tag="Health"):
     records_written: int
     moved: int
     fold_version: str
+    version: str = ""
+    metrics_port: int = 0
 
 
 Reply = (

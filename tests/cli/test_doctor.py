@@ -9,7 +9,7 @@ from fairlease_schemas.subjects import SERVICES
 from tests.cli.cell import AS_OF, Cell
 
 
-def health(service: str, *, is_ready: bool = True) -> Health:
+def health(service: str, *, is_ready: bool = True, release: str = "", fold: str = "v", port: int = 0) -> Health:
     return Health(
         service=service,
         replica="a",
@@ -18,7 +18,9 @@ def health(service: str, *, is_ready: bool = True) -> Health:
         position=42,
         records_written=1,
         moved=0,
-        fold_version="v",
+        fold_version=fold,
+        version=release,
+        metrics_port=port,
     )
 
 
@@ -33,7 +35,7 @@ def test_a_cell_that_is_well_is_0(healthy: Cell) -> None:
     seen = healthy.run("doctor")
     assert (seen.code, seen.out.splitlines()[-1]) == (OK, "all is well")
     checks = json.loads(healthy.run("doctor", "--json").out)["checks"]
-    names = ["python", "disk", "devices", "bus", "streams", "inbox", "clock", *SERVICES, "agents"]
+    names = ["python", "config", "disk", "devices", "bus", "streams", "inbox", "clock", *SERVICES, "versions", "agents"]
     assert [check["name"] for check in checks] == names
     assert all(check["is_ok"] for check in checks)
 
@@ -136,3 +138,61 @@ def test_hosts_that_nobody_can_name_are_not_guessed(healthy: Cell) -> None:
 def test_without_a_bus_the_rest_is_not_guessed(healthy: Cell) -> None:
     seen = healthy.run("doctor", "-o", "name", FAIRLEASE_URL="nats://127.0.0.1:1")
     assert (seen.code, seen.out.split()) == (FAILED, ["bus", "cell"])
+
+
+def found(cell: Cell, name: str, **env: str) -> tuple[bool, str]:
+    """Whether that check is well, and what it found."""
+    checks = json.loads(cell.run("doctor", "--json", **env).out)["checks"]
+    return next((check["is_ok"], check["found"]) for check in checks if check["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        pytest.param({"FAIRLEASE_METRICS_PROT": "1"}, "FAIRLEASE_METRICS_PROT is read by nobody", id="a typo"),
+        pytest.param({"FAIRLEASE_METRICS_PORT": "x"}, "is not a port", id="a port"),
+        pytest.param({"FAIRLEASE_TRACES": "yes"}, "neither a file nor an address", id="traces"),
+        pytest.param({"FAIRLEASE_TRACES": "http://ann:canary@h"}, "without a user", id="traces with a password"),
+        pytest.param({"FAIRLEASE_LABELS": "x"}, "is not a label", id="labels"),
+    ],
+)
+def test_a_variable_that_is_wrong_is_named(healthy: Cell, env: dict[str, str], told: str) -> None:
+    is_ok, said = found(healthy, "config", **env)
+    assert (is_ok, told in said, "canary" in said) == (False, True, False)
+
+
+def test_what_a_job_is_told_is_no_typo(healthy: Cell) -> None:
+    env = {
+        "FAIRLEASE_HOSTS": "a,b",
+        "FAIRLEASE_JOB": "job-x",
+        "FAIRLEASE_TOKEN": "1-2-0",
+        "FAIRLEASE_TRACES": "file:/x",
+    }
+    assert found(healthy, "config", **env) == (True, "told by FAIRLEASE_HOME, FAIRLEASE_TRACES")
+
+
+def test_services_of_another_release_are_named(healthy: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlease.cli.doctor.version", lambda: "0.2.0")
+    healthy.plan.health |= {name: health(name, release="0.2.0") for name in ("ledger", "health")}
+    assert found(healthy, "versions") == (True, "all of 0.2.0")
+    healthy.plan.health["ranker"] = health("ranker", release="0.1.0")
+    assert found(healthy, "versions") == (False, "here 0.2.0, and ranker 0.1.0")
+
+
+def test_services_that_fold_by_different_code_are_pointed_out(healthy: Cell) -> None:
+    healthy.plan.health["ranker"] = health("ranker", fold="w")
+    assert found(healthy, "versions") == (False, "services fold the log by different code")
+
+
+def test_where_a_service_answers_for_its_figures_is_told(healthy: Cell) -> None:
+    healthy.plan.health["ranker"] = health("ranker", port=9_402)
+    assert found(healthy, "ranker") == (True, "replica a, process 7, at position 42, figures at port 9402")
+
+
+def test_the_password_of_the_bus_is_not_shown(healthy: Cell) -> None:
+    at = healthy.url.removeprefix("nats://")
+    said = healthy.run("doctor", "--json", FAIRLEASE_URL=f"nats://ann:canary-word@{at}").out
+    assert at in said
+    away = healthy.run("doctor", "--json", FAIRLEASE_URL="nats://ann:canary-word@127.0.0.1:1").out
+    assert "does not answer" in away
+    assert "canary" not in said + away

@@ -68,7 +68,7 @@ def test_the_bill_knows_who_needs_whom(bill: dict[str, Any]) -> None:
         "nkeys",
         "nvidia-ml-py",
         "pydantic",
-    } | {"opentelemetry-sdk"}
+    }
     scopes = {one["name"]: one["scope"] for one in bill["components"]}
     assert (scopes["hatchling"], scopes["pluggy"], scopes["pydantic-core"]) == ("excluded", "excluded", "required")
 

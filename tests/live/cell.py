@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import nats.errors
 
@@ -217,10 +217,13 @@ class Up(Desk):
         )
 
 
+Kept = TypeVar("Kept", bound=Up)
+
+
 @asynccontextmanager
-async def up_at(home: Path) -> AsyncIterator[Up]:
-    """As `cell_at`, for a cell that `up` keeps. A test may leave it stopped: it is started to be judged."""
-    up = Up(home)
+async def up_at(home: Path, kind: type[Kept] = Up) -> AsyncIterator[Kept]:
+    """As `cell_at`, for a cell of this kind that `up` keeps. A test may leave it stopped: it is started again."""
+    up = kind(home)
     try:
         await up.start()
         await up.furnish()

@@ -6,6 +6,7 @@ import pytest
 from fairlease.preemption.orders import Orders
 from fairlease.runtime.connection import Connection
 from fairlease.runtime.errors import BusAway
+from fairlease.runtime.spans import Spans
 from fairlease_schemas.orders import HostOrder
 from fairlease_schemas.subjects import Subjects
 from tests.live.journal import last_on
@@ -26,7 +27,7 @@ async def _standing(client: Connection, subjects: Subjects) -> int:
 async def test_a_publisher_that_lags_behind_never_puts_an_older_order_over_a_later_one(
     client: Connection, subjects: Subjects
 ) -> None:
-    ahead, behind = Orders(client, subjects), Orders(client, subjects)
+    ahead, behind = Orders(client, subjects, Spans()), Orders(client, subjects, Spans())
     await behind._publish(_order(30))
     await ahead._publish(_order(50))
     for position in (40, 45, 49, 50):

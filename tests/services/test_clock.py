@@ -1,10 +1,5 @@
-import io
-import json
-import logging
-
 import pytest
 
-from fairlease.runtime import telemetry
 from fairlease.runtime.clock import LIMIT_MS, BusClock, parse_bus_time_ms
 
 
@@ -66,19 +61,3 @@ def test_the_bus_time_is_the_wall_time_less_what_it_is_ahead() -> None:
 
 def test_nanoseconds_of_the_bus_are_read() -> None:
     assert parse_bus_time_ms("2026-11-29T19:14:46.413420385Z") == 1_795_979_686_413
-
-
-def test_a_log_line_is_one_line_whatever_it_quotes() -> None:
-    stream = io.StringIO()
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    try:
-        telemetry.configure("ranker", "b", stream=stream)
-        logging.getLogger("fairlease.x").warning("job %s", 'a"\n{"level": "error"}\x1b[31m', extra={"position": 42})
-    finally:
-        root.handlers[:] = before
-        root.setLevel(level)
-    (line,) = stream.getvalue().splitlines()
-    told = json.loads(line)
-    assert (told["service"], told["replica"], told["level"], told["position"]) == ("ranker", "b", "warning", 42)
-    assert "\n" in told["text"]

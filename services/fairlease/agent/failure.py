@@ -21,9 +21,9 @@ from fairlease.agent import layout
 from fairlease.agent.devices import Devices
 from fairlease.agent.output import CUT, read_log
 from fairlease.agent.record import Gone
-from fairlease.agent.redaction import redacted
 from fairlease.agent.runs import Run
 from fairlease.agent.stores import aside
+from fairlease.runtime.redaction import redacted
 from fairlease_schemas.codec import Unreadable, canonical, nfc, understood
 from fairlease_schemas.failure import MAX_BYTES, FailureEvidence, HostFacts
 from fairlease_schemas.job import End

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -28,8 +29,9 @@ from fairlease.agent.rendezvous import LOOPBACK, Ports, PortTaken
 from fairlease.agent.runs import LOG_BYTES, Run, Runs
 from fairlease.agent.saved import Checkpoints
 from fairlease.agent.source import SourceRefused, Sources
+from fairlease.runtime.spans import Spans, order_span
 from fairlease_schemas.codec import Unreadable, canonical, understood
-from fairlease_schemas.ids import AttemptId, HostId
+from fairlease_schemas.ids import AttemptId, HostId, job_of
 from fairlease_schemas.job import End, Mismatch, Rendezvous
 from fairlease_schemas.orders import HostOrder, RunOrder
 from fairlease_schemas.reports import HostUp, RunGone, RunReady, RunStarted
@@ -83,6 +85,7 @@ class Host:
         kept: int = KEPT_RUNS,
         address: Callable[[], str] = lambda: LOOPBACK,
         users: Users | None = None,
+        spans: Spans | None = None,
     ) -> None:
         """`address` says where other hosts reach this one; it may take its time, and is asked in another thread.
 
@@ -100,6 +103,7 @@ class Host:
         self._ports = Ports(home)
         self._ask_address = address
         self._map = users
+        self._spans = spans or Spans()
         self._address = LOOPBACK
         self._checkpoints = Checkpoints(outbox, self._runs.live)
         self._witness = failure.Witness(devices, home)
@@ -147,6 +151,12 @@ class Host:
         self._checkpoints.close()
         self._ports.close()
         self._runs.close()
+
+    def states(self) -> list[str]:
+        """Of each run kept here whether it is `starting`, `running` or `over`."""
+        return [
+            "over" if run.gone is not None else "running" if run.is_started else "starting" for run in self._runs.all()
+        ]
 
     def obey(self, order: HostOrder) -> None:
         """Takes an order of this host, unless a newer one was ever taken."""
@@ -349,6 +359,7 @@ class Host:
     async def _learn(self, wanted: RunOrder) -> None:
         """Learns what a run executes, whose it is, its place for checkpoints and its code; or why it cannot start."""
         code: Path | None = None
+        begun_ns = time.time_ns()
         try:
             command = await self._fetch(wanted.digest)
             user = await self._user_of(wanted)
@@ -357,6 +368,7 @@ class Host:
             if wanted.rank == 0 and not wanted.is_go:
                 self._address = await stores.aside(self._ask_address)
             self._learned[wanted.attempt], code = Ready(command, place, code, user), None
+            self._tell("contract", wanted.attempt, (begun_ns, time.time_ns()), order_span(wanted.attempt, self.id))
         except (ContractRefused, IdentityRefused, SourceRefused, stores.StoreRefused, resume.ResumeRefused) as refused:
             self._learned[wanted.attempt] = refused
         except Exception as error:  # noqa: BLE001 - nobody else would ever begin this run, or tell why it cannot
@@ -462,6 +474,8 @@ class Host:
             return
         self._said.add((run.attempt, kind))
         if kind == "run-started":
+            times_ns = (run.directory.written_ns(_FILES[kind]), time.time_ns())
+            self._tell("process", run.attempt, times_ns, self._span("contract", run.attempt))
             body = canonical(RunStarted(attempt=run.attempt, token=run.facts.token))
             self.outbox.put(kind, body, lambda: self._heard(run, kind))
             return
@@ -477,6 +491,14 @@ class Host:
         task = asyncio.get_running_loop().create_task(self._bear_witness(run, gone))
         self._gathering.add(task)
         task.add_done_callback(self._gathering.discard)
+
+    def _span(self, step: str, attempt: AttemptId) -> str:
+        return f"{step} {attempt} {self.id}"
+
+    def _tell(self, step: str, attempt: AttemptId, times_ns: tuple[int, int], after: str) -> None:
+        """A span of this host's part of an attempt: its contract is here, its process runs."""
+        name, what = f"agent {step}", self._span(step, attempt)
+        self._spans.add(job_of(attempt), name, what, times_ns, [after], {"fairlease.host": self.id})
 
     async def _bear_witness(self, run: Run, gone: Gone) -> None:
         """Says that a run ended badly, behind the evidence of it: who reads of the end shall find that there."""

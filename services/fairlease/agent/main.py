@@ -20,6 +20,7 @@ from fairlease.agent.service import serve
 from fairlease.runtime import telemetry
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.settings import Settings, read_settings
+from fairlease.runtime.spans import spans_of
 
 log = logging.getLogger("fairlease.agent")
 
@@ -36,7 +37,9 @@ def main(cluster: str = "", *, first_host: int = 1, site: Site | None = None) ->
         address = site.address or (LOOPBACK if cluster else "")  # simulated hosts are all on this machine
         with _opened(settings, cluster, first_host, site) as hosts:
             users, url = open_users(site.users, settings.state_dir), settings.bus_url()
-            asyncio.run(serve(settings, hosts, address=lambda: own_address(address, url), users=users))
+            spans = spans_of(settings, "agent")
+            asyncio.run(serve(settings, hosts, address=lambda: own_address(address, url), users=users, spans=spans))
+            spans.close()
     except ShellError as error:
         log.error("%s", error)  # noqa: TRY400 - its text is for people; the trace would hide it
         return error.exit_code

@@ -24,7 +24,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.agent import contracts, failure, lease, telemetry
+from fairlease.agent import contracts, failure, figures, lease, telemetry
 from fairlease.agent.attach import Sessions
 from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import Devices
@@ -40,6 +40,7 @@ from fairlease.runtime import keys
 from fairlease.runtime.connection import Connection, connect, is_inbox
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.settings import Settings
+from fairlease.runtime.spans import Spans
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.orders import HostOrder
 from fairlease_schemas.subjects import BEGIN, VERBS, Subjects
@@ -133,6 +134,7 @@ async def serve(
     stop: asyncio.Event | None = None,
     address: Callable[[], str] = lambda: LOOPBACK,
     users: Users | None = None,
+    spans: Spans | None = None,
 ) -> None:
     """Serves these hosts until SIGTERM or SIGINT, or until `stop` is set; jobs run on.
 
@@ -145,8 +147,12 @@ async def serve(
     link = Link(settings.subjects)
     git = Git(settings.git_schemes)
     served: list[Host] = []
+    spans = spans or Spans()
+    watched = figures.probe(served, spans, lambda: link.connection is not None and link.connection.is_connected)
     locks: list[int] = []
     closing = contextlib.ExitStack()
+    if settings.metrics_port is not None:
+        await watched.start(settings.metrics_port)
     async with asyncio.TaskGroup() as group:
         work: list[asyncio.Task[None]] = []
         try:
@@ -165,6 +171,7 @@ async def serve(
                     log_bytes=log_bytes,
                     address=address,
                     users=users,
+                    spans=spans,
                 )
                 host.open()
                 served.append(host)
@@ -175,6 +182,7 @@ async def serve(
             await stop.wait()
         finally:
             await _end(work)
+            await watched.stop()
             closing.close()
             for host in served:
                 host.close()

@@ -6,6 +6,7 @@ that cannot be made because an earlier one failed says so instead of guessing. E
 
 import argparse
 import asyncio
+import os
 import shutil
 import sys
 import time
@@ -19,6 +20,7 @@ import nats.errors
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.link import Link, inbox_way_out, linked
 from fairlease.cli.output import output_of, print_data, print_text
+from fairlease.cli.setting_checks import told_by, trouble_with
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.wording import ago, count, length
 from fairlease.core.host import CORDON, DRAIN
@@ -28,6 +30,7 @@ from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import ConfigWrong, ShellError
 from fairlease.runtime.settings import read_settings
 from fairlease.runtime.streams import assert_config
+from fairlease.runtime.version import version
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health, HostRow, HostsView
 from fairlease_schemas.subjects import SERVICES, VERBS
@@ -54,14 +57,24 @@ class Check(NamedTuple):
 
 def run(args: argparse.Namespace) -> int:
     """Make all checks and print them; 0 when all are well, else 1."""
-    checks = [_python(), _disk(), _devices(), *asyncio.run(_cell(args))]
+    checks = asyncio.run(checks_of(args))
     output = output_of(args)
     if output.form in ("table", "wide"):
         print_text(screen(checks, output.style, is_quiet=output.is_quiet))
     else:
-        view = {"apiVersion": "fairlease/v1", "kind": "DoctorReport", "checks": [check._asdict() for check in checks]}
-        print_data(output.form, msgspec.json.encode(view), (check.name for check in checks if not check.is_ok))
+        encoded = msgspec.json.encode(report(checks))
+        print_data(output.form, encoded, (check.name for check in checks if not check.is_ok))
     return OK if all(check.is_ok for check in checks) else FAILED
+
+
+async def checks_of(args: argparse.Namespace) -> list[Check]:
+    """Every check, made here and now, in the order in which one rests on another."""
+    return [_python(), _config(), _disk(), _devices(), *await _cell(args)]
+
+
+def report(checks: list[Check]) -> dict[str, object]:
+    """The checks as a view."""
+    return {"apiVersion": "fairlease/v1", "kind": "DoctorReport", "checks": [check._asdict() for check in checks]}
 
 
 def screen(checks: list[Check], style: Style, *, is_quiet: bool) -> str:
@@ -77,6 +90,14 @@ def screen(checks: list[Check], style: Style, *, is_quiet: bool) -> str:
 def _python() -> Check:
     found = ".".join(str(part) for part in sys.version_info[:3])
     return Check("python", sys.version_info >= LEAST_PYTHON, found, "install Python 3.11 or newer")
+
+
+def _config() -> Check:
+    """The variables of this environment."""
+    names = told_by(os.environ)
+    trouble = trouble_with(os.environ)
+    found = trouble or (f"told by {', '.join(names)}" if names else "nothing is set, all is as it comes")
+    return Check("config", not trouble, found, "set the variable right, or unset it")
 
 
 def _disk() -> Check:
@@ -121,7 +142,9 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
             checks.append(await _tried("streams", link, lambda link: _streams(link, eyes)))
             checks.append(await _tried("inbox", link, _inbox))
             checks.append(await _tried("clock", link, lambda link: _clock(link, eyes)))
-            checks += await asyncio.gather(*(_service(link, service) for service in SERVICES))
+            services = await asyncio.gather(*(_service(link, service) for service in SERVICES))
+            checks += [check for check, _ in services]
+            checks.append(_versions([health for _, health in services if health is not None]))
             return checks + await _agents(link, eyes)
     except CommandError as error:
         return [
@@ -155,7 +178,8 @@ async def _eyes(link: Link) -> AsyncIterator[Connection | None]:
 def _bus(link: Link) -> Check:
     version, where = link.client.connected_server_version, link.client.connected_url
     number = f"{version.major}.{version.minor}.{version.patch}"
-    return Check("bus", is_ok=True, found=f"nats-server {number} at {where.netloc if where else 'an unknown place'}")
+    at = f"{where.hostname}:{where.port}" if where else "an unknown place"
+    return Check("bus", is_ok=True, found=f"nats-server {number} at {at}")
 
 
 async def _tried(name: str, link: Link, check: Callable[[Link], Awaitable[Check]]) -> Check:
@@ -210,20 +234,37 @@ async def _clock(link: Link, eyes: Connection | None) -> Check:
     )
 
 
-async def _service(link: Link, service: str) -> Check:
-    """A service that answers and has folded the log."""
+def _versions(answered: list[Health]) -> Check:
+    """Whether the services that answered are of our release, and fold alike."""
+    ours = version()
+    others = sorted({health.version for health in answered if health.version} - ({ours} if ours else set()))
+    folds = {health.fold_version for health in answered}
+    mend = "finish the upgrade: stop `fairlease up` and start it again with one release, or the services one by one"
+    if others and ours:
+        strange = ", ".join(f"{health.service} {health.version}" for health in answered if health.version in others)
+        return Check("versions", is_ok=False, found=f"here {ours}, and {strange}", mend=mend)
+    if len(folds) > 1:
+        return Check("versions", is_ok=False, found="services fold the log by different code", mend=mend)
+    return Check("versions", is_ok=True, found=f"all of {ours}" if ours and answered else "nothing differs")
+
+
+async def _service(link: Link, service: str) -> tuple[Check, Health | None]:
+    """A service that answers and has folded the log, and what it said."""
     mend = f"start it with `fairlease serve {service}`, or all with `fairlease up`"
     try:
         raw = await asyncio.wait_for(link.request(service, "health", {}), HEALTH_S)
         health = understood(raw, Health)
     except CommandError as error:
-        return Check(service, is_ok=False, found=error.text, mend=mend)
+        return Check(service, is_ok=False, found=error.text, mend=mend), None
     except (TimeoutError, Unreadable) as error:
-        return Check(service, is_ok=False, found=f"no health from it: {str(error) or 'no answer in time'}", mend=mend)
+        why = str(error) or "no answer in time"
+        return Check(service, is_ok=False, found=f"no health from it: {why}", mend=mend), None
     found = f"replica {health.replica}, process {health.pid}, at position {health.position}"
+    found += f", figures at port {health.metrics_port}" if health.metrics_port else ""
     if not health.is_ready:
-        return Check(service, is_ok=False, found=f"{found}, still folding the log", mend="wait; ask again in a moment")
-    return Check(service, is_ok=True, found=found)
+        found += ", still folding the log"
+        return Check(service, is_ok=False, found=found, mend="wait; ask again in a moment"), health
+    return Check(service, is_ok=True, found=found), health
 
 
 async def _agents(link: Link, eyes: Connection | None) -> list[Check]:

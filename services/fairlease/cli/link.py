@@ -24,6 +24,7 @@ from fairlease.cli.parser import account_of
 from fairlease.runtime import keys
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease.runtime.redaction import redacted
 from fairlease.runtime.settings import Settings, read_settings
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import CommandAnswer, Reply, Trouble
@@ -213,7 +214,7 @@ def _check_address(url: str) -> None:
         is_address = False
     if not is_address:
         raise CommandError(
-            AWAY, f"FAIRLEASE_URL={url[:80]!r} is not an address", way_out="write it as nats://HOST:PORT"
+            AWAY, f"FAIRLEASE_URL={redacted(url)[:80]!r} is not an address", way_out="write it as nats://HOST:PORT"
         )
 
 

@@ -403,6 +403,10 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
         [output_options(), identity_options()],
         about="what is wrong, and how to mend it",
     )
+    debug = _branch(verbs, "debug", "what to show to somebody who helps")
+    about = "one file without secrets: versions, settings, logs, streams, the doctor's report"
+    bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
+    bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
     _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
 
 

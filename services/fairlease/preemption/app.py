@@ -11,7 +11,7 @@ NAME = "preemption"
 
 def define(shell: Shell) -> Service:
     """Preemption's rule, and the orders that follow every fold."""
-    orders = Orders(shell.client, shell.subjects)
+    orders = Orders(shell.client, shell.subjects, shell.spans)
 
     async def after_fold(world: World, _records: list[tuple[int, Record]]) -> None:
         if shell.is_ready:

@@ -8,6 +8,7 @@ is kept and tried again; the newest state of a host replaces an older one that s
 import asyncio
 import json
 import logging
+import time
 from typing import Final
 
 import msgspec
@@ -18,8 +19,10 @@ from fairlease.core.order import host_order
 from fairlease.core.world import World
 from fairlease.runtime import api, stored
 from fairlease.runtime.errors import BusAway
+from fairlease.runtime.spans import Spans, order_span
 from fairlease_schemas.codec import canonical
-from fairlease_schemas.ids import HostId
+from fairlease_schemas.envelope import parse_address
+from fairlease_schemas.ids import AttemptId, HostId
 from fairlease_schemas.orders import HostOrder
 from fairlease_schemas.subjects import Subjects
 
@@ -33,9 +36,11 @@ _ORDERS: Final = msgspec.json.Decoder(HostOrder)
 class Orders:
     """The publisher of one replica. `changed` is called after folds; `run` does the publishing."""
 
-    def __init__(self, client: Client, subjects: Subjects) -> None:
+    def __init__(self, client: Client, subjects: Subjects, spans: Spans) -> None:
         self._client = client
         self._subjects = subjects
+        self._spans = spans
+        self._told: dict[HostId, set[AttemptId]] = {}
         self._published: dict[HostId, tuple[int, int]] = {}
         self._sequences: dict[HostId, int] = {}
         self._stored: dict[HostId, tuple[int, int]] = {}
@@ -73,6 +78,7 @@ class Orders:
             await self._look(order.host)
         if self._stored.get(order.host, (0, 0)) >= place:
             return
+        begun_ns = time.time_ns()
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(self._sequences.get(order.host, 0)),
             "Nats-Msg-Id": f"{order.host}-{order.epoch}-{order.position}",
@@ -85,6 +91,7 @@ class Orders:
         answer = json.loads(reply.data)
         if (refusal := answer.get("error")) is None:
             self._sequences[order.host], self._stored[order.host] = int(answer["seq"]), place
+            self._tell(order, (begun_ns, time.time_ns()))
             return
         self._sequences.pop(order.host, None)
         if refusal.get("err_code") == api.WRONG_LAST_SEQUENCE:
@@ -92,6 +99,19 @@ class Orders:
             if self._stored.get(order.host, (0, 0)) >= place:
                 return
         raise BusAway(f"order of {order.host}: {refusal.get('err_code')} {refusal.get('description')}")
+
+    def _tell(self, order: HostOrder, times_ns: tuple[int, int]) -> None:
+        """A span for each run that this order is the first of ours to name."""
+        if not self._spans.is_on:
+            return
+        told = self._told.get(order.host, set())
+        for run in order.runs:
+            if run.attempt not in told:
+                grant = str(parse_address(run.token).position)
+                more: dict[str, str | int] = {"fairlease.host": order.host, "fairlease.position": order.position}
+                what = order_span(run.attempt, order.host)
+                self._spans.add(run.job, "preemption order", what, times_ns, [grant], more)
+        self._told[order.host] = {run.attempt for run in order.runs}
 
     async def _look(self, host: HostId) -> None:
         """Read which order of the host is stored, and where: what stands there is only ever replaced by a later one."""

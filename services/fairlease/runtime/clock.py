@@ -37,6 +37,11 @@ class BusClock:
         """What the bus's clock says now, as far as the last sample tells; may be off by its round trip."""
         return self._wall_ms() - self._ahead_ms
 
+    @property
+    def ahead_ms(self) -> int:
+        """How far the last sample found this machine's clock ahead of the bus's; within half a round trip."""
+        return self._ahead_ms
+
     def observe(self, sent_ms: int, bus_ms: int, received_ms: int) -> None:
         """One sample: the bus said `bus_ms` between these two readings of `now_ms`."""
         self._agrees = sent_ms - LIMIT_MS <= bus_ms <= received_ms + LIMIT_MS

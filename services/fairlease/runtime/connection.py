@@ -18,6 +18,7 @@ from nats.aio.client import Client
 
 from fairlease.runtime.errors import EXIT_BUS_CLOSED, BusAway
 from fairlease.runtime.keys import Key, NoKey
+from fairlease.runtime.redaction import redacted
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.tasks import end
 
@@ -164,7 +165,7 @@ async def connect(
             who = f"the key of {key.identity}" if key is not None else "a connection without a key"
             raise NoKey(f"the bus at {url} refuses {who}: it was started without it, or with another") from None
         raise BusAway(
-            f"the bus at {url} does not answer within {first_connect_s:g} s ({_reason(error)}); {_WAY_OUT}"
+            f"the bus at {redacted(url)} does not answer within {first_connect_s:g} s ({_reason(error)}); {_WAY_OUT}"
         ) from None
     guard.is_closing = False
     client.options["max_reconnect_attempts"] = -1

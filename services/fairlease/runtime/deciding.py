@@ -14,10 +14,12 @@ from typing import Final
 from fairlease.core.decision import Decision, record_of
 from fairlease.core.flood import refused
 from fairlease.runtime.clock import BusClock
+from fairlease.runtime.deciding_spans import DecidingSpans, Told
 from fairlease.runtime.errors import BusAway, InvariantBroken, LogMoved, OutcomeUnknown
 from fairlease.runtime.folding import Fold
 from fairlease.runtime.inbox import MAX_BATCH, MAX_FLOOD_BATCH, Pending
 from fairlease.runtime.log import LogClient
+from fairlease.runtime.metrics import DECISION_BOUNDS_S, Histogram
 from fairlease.runtime.pace import Pace
 from fairlease.runtime.service import Service
 from fairlease.runtime.timers import Timers
@@ -47,7 +49,11 @@ class Deciding:
         timers: Timers,
         *,
         reports_stream: str,
+        spans: DecidingSpans,
     ) -> None:
+        self.durations = Histogram(
+            "decision_duration_seconds", "From the beginning of a decision to its record stored.", DECISION_BOUNDS_S
+        )
         self.moved = 0
         self.written = 0
         self._service = service
@@ -57,6 +63,7 @@ class Deciding:
         self._timers = timers
         self._clock: BusClock = writer.clock
         self._reports_stream = reports_stream
+        self._spans = spans
         self._scope = SCOPES[service.name]
         self._limit = MAX_FLOOD_BATCH
         self._pace = Pace()
@@ -88,12 +95,13 @@ class Deciding:
         self._drop_answered()
         batch = self._batch()
         assert self._service.decide is not None
+        begun_ns = time.time_ns()
         decision = self._service.decide(self._fold.world, batch)
         if decision is None:
             return self._without_effect(batch)
         if self._service.needs_fresh_time and self._is_stale(decision.at_ms):
             return await self._ask_time()
-        return await self._append(decision, batch)
+        return await self._append(decision, batch, begun_ns)
 
     def _batch(self) -> tuple[Answer, ...]:
         """The messages to decide on now: one where the fence is fought for, more at a time while an inbox floods."""
@@ -157,7 +165,7 @@ class Deciding:
             await self._catch_up()
             self._reports_seen = newest
 
-    async def _append(self, decision: Decision, batch: tuple[Answer, ...]) -> bool:
+    async def _append(self, decision: Decision, batch: tuple[Answer, ...], begun_ns: int) -> bool:
         world = self._fold.world
         record, data = sealed(record_of(world, self._service.name, decision))
         if len(data) > MAX_RECORD_BYTES:
@@ -182,13 +190,17 @@ class Deciding:
             log.warning("%s", away)
             await asyncio.sleep(_RETRY_S)
             return True
+        ended_ns = time.time_ns()
+        self.durations.observe(max(0, ended_ns - begun_ns) / 1_000_000_000)
         self._refusals = self._false_refusals = 0
         self._count()
         await self._fold.reached(position)
+        self._spans.stored(Told(position, decision.kind, (begun_ns, ended_ns)))
         return True
 
-    def folded(self, _position: int, record: Record) -> None:
+    def folded(self, position: int, record: Record) -> None:
         """Told of every record: the one in flight, or one whose fate was unknown, may be among them."""
+        self._spans.folded(position, record)
         if record.id == self._in_flight:
             self._is_stored = True
         if self._unsure and record.id == self._unsure:

@@ -13,6 +13,7 @@ import msgspec
 
 from fairlease.runtime import cloudevent
 from fairlease.runtime.bus import Message
+from fairlease.runtime.redaction import redacted
 from fairlease.runtime.strict import no_credential, plain_text, strict_json
 from fairlease_schemas import commands, reports
 from fairlease_schemas.codec import canonical
@@ -24,6 +25,7 @@ _DECODERS: Final[dict[str, Any]] = {
     tag: msgspec.json.Decoder(kind) for tag, kind in {**commands.VERBS, **reports.KINDS}.items()
 }
 _HOST_TOKEN: Final = 3
+_MAX_ERROR: Final = 2_000
 
 
 def sender(subjects: Subjects, message: Message) -> str:
@@ -42,14 +44,15 @@ def answer_to(subjects: Subjects, message: Message, said: Said) -> Answer:
 def unreadable(data: bytes, error: object) -> Unreadable:
     """What is kept of bytes that cannot be read: size, SHA-256 and the reason in at most 200 characters.
 
-    A reason may quote what was written, such as the name of a field; one that looks like a secret is not repeated.
+    The reason may quote what was written, such as the name of a field: what looks like a secret goes out of it.
     Of an envelope that is wrong also which of its fields.
     """
     field = error.field if isinstance(error, cloudevent.EnvelopeWrong) else ""
     kind = kind_of(str(error))
     if kind:
         error = f"it holds what looks like {kind} (rule 1.13): leave it out"
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(error)[:200])
+    told = redacted(str(error)[:_MAX_ERROR])[:200]
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in told)
     text = unicodedata.normalize("NFC", shown.encode(errors="replace").decode())
     return Unreadable(size=len(data), sha256=hashlib.sha256(data).hexdigest(), error=text, field=field)
 

@@ -11,7 +11,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final, TypeVar
 
@@ -23,16 +23,21 @@ from fairlease.runtime import api, streams, telemetry
 from fairlease.runtime.bus import Bus, Message
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.deciding import Deciding
+from fairlease.runtime.deciding_spans import DecidingSpans
 from fairlease.runtime.edge import read_timer
 from fairlease.runtime.errors import EXIT_INVARIANT, BusAway, InvariantBroken, LogDamaged, OutcomeUnknown, ShellError
 from fairlease.runtime.folding import Fold
 from fairlease.runtime.inbox import Pending
 from fairlease.runtime.log import LogClient
+from fairlease.runtime.metrics import Family, Sample, counter, gauge, process_families
+from fairlease.runtime.probe import Probe
 from fairlease.runtime.service import Define, Service
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.snapshot import SnapshotStore, fold_version
+from fairlease.runtime.spans import spans_of
 from fairlease.runtime.tasks import Tasks
 from fairlease.runtime.timers import Timers
+from fairlease.runtime.version import version
 from fairlease_schemas import explain
 from fairlease_schemas.codec import canonical
 from fairlease_schemas.envelope import Answer
@@ -56,8 +61,12 @@ class Process:
         self.clock = BusClock()
         self.is_ready = False
         self.ready = asyncio.Event()
+        self.spans = spans_of(settings, settings.service)
+        self._probe = Probe(self._families, self._trouble)
+        self._tail = 0
         self._bus = Bus(settings)
         self._define = define
+        self._service: Service | None = None
         self._fold: Fold | None = None
         self._deciding: Deciding | None = None
         self._version = fold_version()
@@ -95,14 +104,18 @@ class Process:
             log.info("stopping", extra={"position": self._fold.follower.position if self._fold else 0})
         finally:
             await self._tasks.end()
+            await self._probe.stop()
             if self._fold is not None and self.is_ready:
                 await self._fold.store_last()
             await self._bus.stop()
+            self.spans.close()
 
     async def _serve(self) -> None:
         """The start, in its order; what runs for ever is left running."""
+        if self.settings.metrics_port is not None:
+            await self._probe.start(self.settings.metrics_port)
         await self._bus.start()
-        service = self._define(self)
+        service = self._service = self._define(self)
         uses = partial(service.uses, self.subjects)
         await _persist(lambda: streams.assert_config(self.client, self.subjects, uses))
         writer = LogClient(self.client, self.subjects, self.clock)
@@ -113,12 +126,19 @@ class Process:
             self._bus.guard.on_reconnect(renew)
         await self._bus.questions(service.name, {**service.questions, "health": self._health})
         if service.decide is not None:
-            reports_stream = self.subjects.reports_stream
-            self._deciding = Deciding(service, fold, self._pending, writer, timers, reports_stream=reports_stream)
+            self._deciding = Deciding(
+                service,
+                fold,
+                self._pending,
+                writer,
+                timers,
+                reports_stream=self.subjects.reports_stream,
+                spans=DecidingSpans(self.spans, service.name),
+            )
             fold.listen(self._deciding.folded)
         if service.prepare is not None:
             await _persist(service.prepare)
-        tail = await _persist(writer.tail)
+        tail = self._tail = await _persist(writer.tail)
         gc.disable()  # the fold makes no cycles, and collecting while it grows doubles the time
         self._tasks.start(fold.follower.run())
         try:
@@ -215,12 +235,43 @@ class Process:
                 continue
             if position < seen_tail and position == self.fold.follower.position:
                 self.fold.follower.renew()
-            seen_tail = tail
+            seen_tail = self._tail = tail
             if self.clock.is_trusted() != was_trusted:
                 was_trusted = not was_trusted
                 say = log.info if was_trusted else log.error
                 say("clock: %s", "agrees with the bus again" if was_trusted else _CLOCK_OFF)
             self.fold.news.set()
+
+    def _trouble(self) -> str:
+        """Why this process is not ready for work; empty when it is."""
+        if not self.is_ready:
+            return "the log is not folded yet"
+        if not self.client.is_connected:
+            return "the bus is away"
+        return "" if self.clock.is_trusted() else f"clock: {_CLOCK_OFF}"
+
+    def _families(self) -> Iterator[Family]:
+        """The figures of this process, and those of its service."""
+        who = {"service": self.settings.service, "replica": self.settings.replica}
+        yield gauge("build_info", "What runs here.", Sample(1, {**who, "version": version()}))
+        yield gauge("ready", "Whether this process does its work.", Sample(int(not self._trouble())))
+        yield from process_families()
+        yield counter("spans_lost_total", "Spans that reached no collector.", Sample(self.spans.lost))
+        yield gauge("clock_ahead_seconds", "This clock against the bus's.", Sample(self.clock.ahead_ms / 1_000))
+        if self._fold is not None:
+            position = self._fold.follower.position
+            yield gauge("log_position", "The last record folded.", Sample(position))
+            yield gauge(
+                "log_lag_records", "Records not folded yet, of those known.", Sample(max(0, self._tail - position))
+            )
+        if self._deciding is not None:
+            yield counter("records_written_total", "Records of this replica's own.", Sample(self._deciding.written))
+            yield counter(
+                "appends_moved_total", "Decisions made again: the log had moved.", Sample(self._deciding.moved)
+            )
+            yield self._deciding.durations.family()
+        if self._service is not None and self._service.families is not None and self.is_ready:
+            yield from self._service.families(self.world)
 
     async def _health(self, _question: bytes) -> bytes:
         deciding = self._deciding
@@ -234,6 +285,8 @@ class Process:
                 records_written=deciding.written if deciding else 0,
                 moved=deciding.moved if deciding else 0,
                 fold_version=self._version,
+                version=version(),
+                metrics_port=self._probe.port,
             )
         )
 

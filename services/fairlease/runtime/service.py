@@ -4,7 +4,7 @@ A service is data: its rule, which messages it reads and how, what follows a fol
 function of the `Shell`, so that its edge and its hooks can reach the bus, and core never does.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +15,9 @@ from fairlease.core.world import World
 from fairlease.runtime.bus import Handler, Message
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.edge import answer_to, read_said
+from fairlease.runtime.metrics import Family
 from fairlease.runtime.settings import Settings
+from fairlease.runtime.spans import Spans
 from fairlease_schemas import commands, reports
 from fairlease_schemas.envelope import Answer, Record
 from fairlease_schemas.subjects import Subjects
@@ -31,6 +33,7 @@ class Shell(Protocol):
 
     settings: Settings
     clock: BusClock
+    spans: Spans
 
     @property
     def subjects(self) -> Subjects: ...
@@ -56,6 +59,7 @@ class Service:
     the world right after it, and may not wait; `tasks` run for ever from when the service is ready.
     `streams` are those that it reads or writes beside the log and what `verbs`, `kinds` and timers come from.
     `gather_ms` is how long a busy service waits for more messages before it writes the next record.
+    `families` makes this service's own figures whenever somebody asks.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Service:
     needs_fresh_time: bool = False
     gather_ms: int = 0
     streams: tuple[str, ...] = ()
+    families: Callable[[World], Iterable[Family]] | None = None
 
     @property
     def has_timers(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlease.runtime.errors import BusAway, ConfigWrong
+from fairlease.runtime.redaction import redacted
 from fairlease_schemas.address import is_address
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.subjects import Subjects
@@ -27,6 +28,7 @@ DEFAULT_ACCOUNTS: Final = ("local",)
 GIT_SCHEMES: Final = ("https", "ssh")
 """What an agent's git may use unless FAIRLEASE_GIT_SCHEMES says otherwise; `file` is for sites that mean it."""
 _KNOWN_SCHEMES: Final = (*GIT_SCHEMES, "file")
+MOST_PORT: Final = 65_535
 LABEL_LIMIT: Final = "a key is 1 to 63 of a-z 0-9 . _ / -, a value at most 63 printable characters"
 _LABEL_KEY: Final = re.compile(r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?")
 _LABEL_VALUE_CHARS: Final = 63
@@ -51,10 +53,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """From where an agent fetches commits (1.13)."""
     users: str = ""
     """The file that maps accounts to users of the agent's host (1.16); empty when nobody said."""
+    traces: str = ""
+    """Where spans go: `file:/PATH` or `http://HOST:PORT`; empty when nobody wants them."""
+    metrics_port: int | None = None
+    """Where figures are answered on loopback, 0 for a port that is free; None when nobody wants them."""
     own_server: Path | None = None
     """A nats-server that the operator vouches for; None for the checked one that is installed with us."""
     creds: str = ""
     """The file of the key to connect with; empty: the identity's own in the state directory (keys.py)."""
+
+    def __repr__(self) -> str:
+        """As every struct shows itself, but for a user and password in an address."""
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__)
+        return redacted(f"Settings({shown})")
 
     @property
     def subjects(self) -> Subjects:
@@ -77,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL, _REPLICA and _CREDS.
+    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL, _REPLICA, _CREDS, _TRACES and _METRICS_PORT.
 
     An agent's also from _POOL, _LABELS, _HOST_ADDRESS, _USERS and _GIT_SCHEMES, from where it fetches commits.
     FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell, replica or pool
@@ -97,6 +108,8 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         host_address=seen.get("FAIRLEASE_HOST_ADDRESS", "").strip(),
         git_schemes=_schemes_in(seen.get("FAIRLEASE_GIT_SCHEMES", ",".join(GIT_SCHEMES))),
         users=seen.get("FAIRLEASE_USERS", ""),
+        traces=seen.get("FAIRLEASE_TRACES", "").strip(),
+        metrics_port=_port_in(seen.get("FAIRLEASE_METRICS_PORT", "").strip()),
         own_server=Path(own) if (own := seen.get(OWN_SERVER, "")) else None,
         creds=seen.get("FAIRLEASE_CREDS", "").strip(),
     )
@@ -137,6 +150,15 @@ def _schemes_in(text: str) -> tuple[str, ...]:
         if scheme not in _KNOWN_SCHEMES:
             raise ConfigWrong(f"FAIRLEASE_GIT_SCHEMES: {scheme[:40]!r} is none of {', '.join(_KNOWN_SCHEMES)}")
     return schemes
+
+
+def _port_in(text: str) -> int | None:
+    """The port written there, None for nothing; ConfigWrong for what is no port."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= MOST_PORT):
+        raise ConfigWrong(f"FAIRLEASE_METRICS_PORT={text[:20]!r} is not a port: write a number from 0 to {MOST_PORT}")
+    return int(text)
 
 
 def is_label(key: str, value: str) -> bool:

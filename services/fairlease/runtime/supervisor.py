@@ -224,6 +224,7 @@ class Supervisor:
     async def _spawn(self, part: Part) -> Process:
         env = {
             **os.environ,
+            **self._metrics(part),
             "FAIRLEASE_HOME": str(self.settings.state_dir),
             "FAIRLEASE_URL": self.url,
             "FAIRLEASE_CELL": self.settings.cell,
@@ -243,6 +244,11 @@ class Supervisor:
                 env=env,
                 start_new_session=True,
             )
+
+    def _metrics(self, part: Part) -> dict[str, str]:
+        """One port can be one process's: the parts count on from the one that was named, in their order."""
+        first = self.settings.metrics_port
+        return {"FAIRLEASE_METRICS_PORT": str(first + list(self.parts).index(part.name))} if first else {}
 
     async def _is_ready(self, client: Client, service: str) -> bool:
         try:

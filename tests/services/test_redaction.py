@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fairlease.agent.redaction import MASK, redacted
+from fairlease.runtime.redaction import MASK, redacted
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 TOKEN = (LETTERS * 2)[:36]
@@ -87,7 +87,7 @@ def test_what_training_code_prints_all_day_stays(text: str) -> None:
 
 def test_a_credential_that_is_known_elsewhere_takes_its_whole_line_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # rule: 8.4
-    monkeypatch.setattr("fairlease.agent.redaction.kind_of", lambda line: "an odd key" if "odd" in line else "")
+    monkeypatch.setattr("fairlease.runtime.redaction.kind_of", lambda line: "an odd key" if "odd" in line else "")
     assert redacted("one\nodd thing\nthree") == "one\n[a line with an odd key was redacted]\nthree"
 
 

@@ -1,19 +1,26 @@
-"""What a job printed, without what looks like a secret in it.
+"""Text without what looks like a secret in it: what a job printed, what a process logs.
 
-Output is kept for people who look for a cause, and shown to more of them than the job's owner. So whatever
+Both are kept for people who look for a cause, and shown to more of them than the owner. So whatever
 has the form of a key, a token or a password goes, and rather too much than too little; but a token's
 numbers stay, because training code prints `tokens: 4096` all day. What is known as a credential elsewhere (1.13) and
 has escaped all of these takes its whole line with it. Every pattern is bounded: no text takes more than
-a few passes.
+a few passes. A secret without a form is known only by the variable that holds it: `secrets_in` says which.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from fairlease_schemas.credential import kind_of
+from fairlease_schemas.credential import SECRET_NAMES, kind_of
 
 MASK: Final = "[redacted]"
 
+LEAST_KNOWN: Final = 6
+"""A shorter value of a variable is no secret worth the name, and would mask words everywhere."""
+_SECRET_NAME: Final = re.compile(
+    r"(?i)(?:password|passwd|passphrase|secret|token|credentials?|api_?key|access_?key|private_?key)s?$"
+)
+_IN_URL: Final = re.compile(r"://([^\s/?#@]{1,256})@")
 _START: Final = r"(?<![A-Za-z0-9_-])"
 _KEY_BLOCK: Final = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _NUMBER: Final = r"(?![-+]?[\d.,_]+(?:e[-+]?\d+)?[ ]?[%kKMGTB]?(?:[\s,;:)\]}]|$))"
@@ -78,3 +85,25 @@ def redacted(text: str) -> str:
 def _line(line: str) -> str:
     kind = kind_of(line.replace(MASK, "$"))  # as a variable stands in place of a secret
     return f"[a line with {kind} was redacted]" if kind else line
+
+
+def secrets_in(env: Mapping[str, str]) -> tuple[str, ...]:
+    """What an environment holds that must never be told, longest first.
+
+    Those are the values of variables whose name says so, and passwords, or lone users, in any address.
+    """
+    found: set[str] = set()
+    for name, value in env.items():
+        if name in SECRET_NAMES or _SECRET_NAME.search(name):
+            found.add(value)
+        for match in _IN_URL.finditer(value):
+            user, colon, password = match[1].partition(":")
+            found.add(password if colon else user)
+    return tuple(sorted((one for one in found if len(one) >= LEAST_KNOWN), key=lambda one: (-len(one), one)))
+
+
+def without(text: str, known: Iterable[str]) -> str:
+    """`redacted`, and without these secrets, whatever they look like."""
+    for secret in known:
+        text = text.replace(secret, MASK)
+    return redacted(text)
