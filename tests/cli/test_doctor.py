@@ -1,12 +1,18 @@
 import json
+import shutil
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlease.cli.exits import FAILED, OK
+from fairlease.runtime import keys
 from fairlease_schemas.explain import Health, HostRow, HostsView
 from fairlease_schemas.subjects import SERVICES
-from tests.cli.cell import AS_OF, Cell
+from tests.cli.cell import ACCOUNTS, AS_OF, Cell
+
+ACCOUNT = ACCOUNTS[0]
 
 
 def health(service: str, *, is_ready: bool = True, release: str = "", fold: str = "v", port: int = 0) -> Health:
@@ -35,8 +41,8 @@ def test_a_cell_that_is_well_is_0(healthy: Cell) -> None:
     seen = healthy.run("doctor")
     assert (seen.code, seen.out.splitlines()[-1]) == (OK, "all is well")
     checks = json.loads(healthy.run("doctor", "--json").out)["checks"]
-    names = ["python", "config", "disk", "devices", "bus", "streams", "inbox", "clock", *SERVICES, "versions", "agents"]
-    assert [check["name"] for check in checks] == names
+    here, there = ["python", "config", "key", "disk", "devices"], ["bus", "streams", "inbox", "clock"]
+    assert [check["name"] for check in checks] == [*here, *there, *SERVICES, "versions", "agents"]
     assert all(check["is_ok"] for check in checks)
 
 
@@ -171,12 +177,77 @@ def test_what_a_job_is_told_is_no_typo(healthy: Cell) -> None:
     assert found(healthy, "config", **env) == (True, "told by FAIRLEASE_HOME, FAIRLEASE_TRACES")
 
 
+def mend(cell: Cell, name: str, **env: str) -> str:
+    """What the doctor says is to be done about that check, which is not well."""
+    checks = json.loads(cell.run("doctor", "--json", **env).out)["checks"]
+    (check,) = (check for check in checks if check["name"] == name)
+    assert not check["is_ok"]
+    return str(check["mend"])
+
+
+@pytest.mark.parametrize(("off_ms", "is_well"), [(4_000, True), (-4_000, True), (6_000, False), (-6_000, False)])
+def test_a_clock_that_is_off_is_told_and_set_by_ntp(
+    healthy: Cell, monkeypatch: pytest.MonkeyPatch, off_ms: int, is_well: bool
+) -> None:
+    right = time.time_ns
+    monkeypatch.setattr("fairlease.cli.doctor.time.time_ns", lambda: right() + off_ms * 1_000_000)
+    is_ok, said = found(healthy, "clock")
+    assert (is_ok, "from the bus" in said) == (is_well, True)
+    if not is_well:
+        assert "set this machine's clock (by NTP)" in mend(healthy, "clock")
+
+
+def test_a_disk_that_is_almost_full_is_told_with_the_room_that_it_needs(
+    healthy: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = shutil.disk_usage("/")._replace(free=1_023 * 1024 * 1024)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: used)
+    assert found(healthy, "disk") == (False, f"1023 MiB free for {healthy.home}")
+    assert mend(healthy, "disk") == "make room there (at least 1024 MiB), or set FAIRLEASE_HOME to a larger disk"
+
+
+@pytest.fixture
+def key(healthy: Cell, tmp_path: Path) -> Path:
+    """A key of the account, made as a cell makes them."""
+    keys.make(tmp_path, keys.client_name(ACCOUNT))
+    return keys.key_path(tmp_path, keys.client_name(ACCOUNT))
+
+
+def test_a_key_is_named_and_never_shown(healthy: Cell, key: Path) -> None:
+    seed = json.loads(key.read_text())["seed"]
+    said = healthy.run("doctor", "--json", FAIRLEASE_CREDS=str(key)).out
+    is_ok, told = next((one["is_ok"], one["found"]) for one in json.loads(said)["checks"] if one["name"] == "key")
+    assert (is_ok, told.startswith(f"client-{ACCOUNT}, U"), seed in said) == (True, True, False)
+
+
+def test_a_key_that_is_not_there_is_told_with_where_to_name_it(healthy: Cell, tmp_path: Path) -> None:
+    at = str(tmp_path / "none.key")
+    assert found(healthy, "key", FAIRLEASE_CREDS=at) == (False, f"key {at}: cannot be read (No such file or directory)")
+    assert mend(healthy, "key", FAIRLEASE_CREDS=at) == "mend its rights or FAIRLEASE_CREDS"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"identity": "client-local", "seed": "canary-no-seed"}'])
+def test_a_file_that_is_no_key_is_told_and_not_quoted(healthy: Cell, key: Path, text: str) -> None:
+    key.chmod(0o600)
+    key.write_text(text)
+    is_ok, told = found(healthy, "key", FAIRLEASE_CREDS=str(key))
+    assert (is_ok, told.startswith(f"key {key}: "), "canary" in told) == (False, True, False)
+    assert "delete it" in mend(healthy, "key", FAIRLEASE_CREDS=str(key))
+
+
+def test_a_key_that_others_may_read_is_told(healthy: Cell, key: Path) -> None:
+    key.chmod(0o644)
+    assert found(healthy, "key", FAIRLEASE_CREDS=str(key)) == (False, f"key {key}: others may read or change it")
+    assert mend(healthy, "key", FAIRLEASE_CREDS=str(key)) == "`chmod 600` it, and make it anew if they did"
+
+
 def test_services_of_another_release_are_named(healthy: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlease.cli.doctor.version", lambda: "0.2.0")
     healthy.plan.health |= {name: health(name, release="0.2.0") for name in ("ledger", "health")}
     assert found(healthy, "versions") == (True, "all of 0.2.0")
     healthy.plan.health["ranker"] = health("ranker", release="0.1.0")
     assert found(healthy, "versions") == (False, "here 0.2.0, and ranker 0.1.0")
+    assert mend(healthy, "versions").startswith("finish the upgrade")
 
 
 def test_services_that_fold_by_different_code_are_pointed_out(healthy: Cell) -> None:

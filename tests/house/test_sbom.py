@@ -67,7 +67,10 @@ def test_the_bill_knows_who_needs_whom(bill: dict[str, Any]) -> None:
         "nats-py",
         "nkeys",
         "nvidia-ml-py",
+        "opentelemetry-sdk",
+        "prometheus-client",
         "pydantic",
+        "structlog",
     }
     scopes = {one["name"]: one["scope"] for one in bill["components"]}
     assert (scopes["hatchling"], scopes["pluggy"], scopes["pydantic-core"]) == ("excluded", "excluded", "required")

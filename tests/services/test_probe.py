@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlease.runtime.errors import ConfigWrong
-from fairlease.runtime.metrics import Family, Histogram, Sample, counter, gauge, process_families, text_of
+from fairlease.runtime.metrics import Sample, counter, gauge, histogram, process_figures, text_of
 from fairlease.runtime.probe import MOST_AT_ONCE, Probe
 from fairlease.runtime.settings import Settings, read_settings
 from fairlease.runtime.supervisor import Supervisor, service_parts
@@ -25,30 +26,32 @@ def parsed(text: bytes) -> dict[str, tuple[str, list[tuple[str, dict[str, str], 
     return {one.name: (one.type, [(s.name, s.labels, s.value) for s in one.samples]) for one in families}
 
 
-def some_families() -> Iterator[Family]:
+def some_figures() -> Iterator[Metric]:
     yield gauge("gpus", "GPUs, by\nstate \\ pool.", Sample(3, {"pool": ODD}), Sample(0.5))
     yield counter("records_written_total", "Records.", Sample(7))
 
 
 def test_what_is_written_is_what_prometheus_reads_whatever_a_label_holds() -> None:
-    assert parsed(text_of(some_families())) == {
+    assert parsed(text_of(some_figures())) == {
         "fairlease_gpus": ("gauge", [("fairlease_gpus", {"pool": ODD}, 3.0), ("fairlease_gpus", {}, 0.5)]),
         "fairlease_records_written": ("counter", [("fairlease_records_written_total", {}, 7.0)]),
     }
 
 
 def test_a_bucket_holds_what_is_at_most_its_bound_and_all_that_is_below() -> None:
-    told = Histogram("wait_seconds", "Waits.", (1, 5), "class")
+    told = histogram("wait_seconds", "Waits.", (1, 5), "class")
     for value in (0, 1, 1.5, 5, 6):
-        told.observe(value, "idle")
+        told.labels("idle").observe(value)
     name = "fairlease_wait_seconds"
-    buckets = [(f"{name}_bucket", {"class": "idle", "le": le}, n) for le, n in (("1", 2.0), ("5", 4.0), ("+Inf", 5.0))]
-    rest = [(f"{name}_sum", {"class": "idle"}, 13.5), (f"{name}_count", {"class": "idle"}, 5.0)]
-    assert parsed(text_of([told.family()])) == {name: ("histogram", [*buckets, *rest])}
+    buckets = [
+        (f"{name}_bucket", {"class": "idle", "le": le}, n) for le, n in (("1.0", 2.0), ("5.0", 4.0), ("+Inf", 5.0))
+    ]
+    rest = [(f"{name}_count", {"class": "idle"}, 5.0), (f"{name}_sum", {"class": "idle"}, 13.5)]
+    assert parsed(text_of(told.collect())) == {name: ("histogram", [*buckets, *rest])}
 
 
 def test_a_process_says_what_it_used() -> None:
-    found = parsed(text_of(process_families()))
+    found = parsed(text_of(process_figures()))
     ((_, _, resident),) = found["process_resident_memory_bytes"][1]
     assert 10 * 2**20 < resident < 2**36
     assert math.isfinite(found["process_cpu_seconds"][1][0][2])
@@ -59,7 +62,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.trouble = ""
-        self.probe = Probe(some_families, lambda: self.trouble)
+        self.probe = Probe(some_figures, lambda: self.trouble)
 
     async def ask(self, request: bytes) -> tuple[bytes, bytes]:
         """The answer's head and body; empty when it hangs up."""
@@ -95,7 +98,7 @@ async def test_who_answers_is_healthy_and_who_is_in_trouble_is_not_ready_and_say
         watched.trouble = "the bus is away"
         assert await watched.get("/readyz") == (503, b"the bus is away\n")
         assert await watched.get("/healthz") == (200, b"ok\n")
-        assert await watched.get("/metrics") == (200, text_of(some_families()))
+        assert await watched.get("/metrics") == (200, text_of(some_figures()))
 
 
 @pytest.mark.asyncio
@@ -143,7 +146,7 @@ async def test_a_port_that_is_taken_is_named_with_the_way_out() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ConfigWrong, match=f"FAIRLEASE_METRICS_PORT={port} .*name a free one, or 0"):
-            await Probe(some_families, str).start(port)
+            await Probe(some_figures, str).start(port)
 
 
 @pytest.mark.parametrize(("text", "port"), [("", None), ("0", 0), (" 9400 ", 9_400), ("65535", 65_535)])

@@ -2,18 +2,29 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import ParseDict
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from fairlease.runtime.deciding_spans import DecidingSpans, Told, steps_in
 from fairlease.runtime.errors import ConfigWrong
-from fairlease.runtime.spans import SUBMITTED, FileSink, Spans, order_span, sink_of, span_id, trace_id
+from fairlease.runtime.otlp import FileExporter, export_of
+from fairlease.runtime.settings import Settings
+from fairlease.runtime.spans import SUBMITTED, Spans, order_span, span_id, spans_of, trace_id
+from fairlease.runtime.traces import exporter_of
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, EvictionOrdered, GangGranted, Licence
 from fairlease_schemas.envelope import RECORD_VERSION, Event, Record
 from fairlease_schemas.job import JobSucceeded
@@ -37,18 +48,19 @@ def claim(job: str) -> Claim:
     return Claim(job=job, pool="p", key="k", licence=Licence.UNDER_SHARE)
 
 
-class Kept:
-    """A sink that keeps what it is sent, or fails."""
+class Kept(SpanExporter):
+    """An exporter that keeps what it is handed, in the form of a file, or fails."""
 
     def __init__(self, *, fails: int = 0) -> None:
         self.exports: list[dict[str, Any]] = []
         self.fails = fails
 
-    def send(self, export: bytes) -> None:
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if self.fails:
             self.fails -= 1
             raise OSError("away")
-        self.exports.append(json.loads(export))
+        self.exports.append(export_of(spans))
+        return SpanExportResult.SUCCESS
 
     @property
     def spans(self) -> list[dict[str, Any]]:
@@ -150,20 +162,21 @@ def test_a_full_queue_loses_spans_and_never_waits() -> None:
     gate = threading.Event()
 
     class Slow(Kept):
-        def send(self, export: bytes) -> None:
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
             gate.wait()
+            return super().export(spans)
 
     spans = Spans("ranker", "a", Slow())
     for number in range(20_000):
         spans.add(A, "n", str(number), (1, 2))
-    assert spans.lost >= 20_000 - 8_192 - 512
+    assert 20_000 - 8_192 - 512 <= spans.lost < 20_000
     gate.set()
     spans.close()
 
 
 def test_several_processes_share_a_file_of_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
-    every = [Spans(name, "a", FileSink(str(path))) for name in ("ranker", "placement")]
+    every = [Spans(name, "a", FileExporter(str(path))) for name in ("ranker", "placement")]
     for number in range(600):
         for spans in every:
             spans.add(A, "n", order_span(f"{A}-a{number}", "h"), (3, 2), [SUBMITTED], {"fairlease.position": number})
@@ -201,23 +214,104 @@ def collector(status: int = 200) -> Iterator[tuple[str, list[tuple[str, str | No
 
 
 @pytest.mark.parametrize(("suffix", "path"), [("", "/v1/traces"), ("/", "/v1/traces"), ("/otlp/v1/t", "/otlp/v1/t")])
-def test_a_collector_is_posted_json_where_it_listens(suffix: str, path: str) -> None:
+def test_a_collector_is_posted_spans_where_it_listens(suffix: str, path: str) -> None:
     with collector() as (url, heard):
-        spans = Spans("ranker", "a", sink_of(url + suffix))
+        spans = Spans("ranker", "a", exporter_of(url + suffix))
+        spans.add(A, "n", "w", (1, 2))
+        spans.close()
+    ((at, kind, body),) = heard
+    assert (at, kind) == (path, "application/x-protobuf")
+    (of,) = ExportTraceServiceRequest.FromString(body).resource_spans
+    assert {one.key: one.value.string_value for one in of.resource.attributes}["service.name"] == "fairlease-ranker"
+    ((span,),) = (scope.spans for scope in of.scope_spans)
+    assert (span.trace_id.hex(), span.span_id.hex()) == (trace_id(A), span_id(A, "w"))
+
+
+@pytest.mark.parametrize(("suffix", "path"), [("", "/v1/traces"), ("/otlp/v1/t", "/otlp/v1/t")])
+def test_a_light_process_posts_the_form_of_the_file(suffix: str, path: str) -> None:
+    with collector() as (url, heard):
+        spans = Spans("agent", "a", exporter_of(url + suffix, is_light=True))
         spans.add(A, "n", "w", (1, 2))
         spans.close()
     ((at, kind, body),) = heard
     assert (at, kind) == (path, "application/json")
-    (of,) = json.loads(body)["resourceSpans"]
-    assert {"key": "service.name", "value": {"stringValue": "fairlease-ranker"}} in of["resource"]["attributes"]
+    assert [span["spanId"] for span in spans_in(json.loads(body))] == [span_id(A, "w")]
 
 
-def test_what_a_collector_refuses_is_lost() -> None:
-    with collector(503) as (url, _):
-        spans = Spans("ranker", "a", sink_of(url))
+@pytest.mark.parametrize("status", [302, 400, 503])
+def test_what_a_collector_refuses_of_a_light_process_is_lost_and_told(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with collector(status) as (url, _):
+        spans = Spans("agent", "a", exporter_of(url, is_light=True))
         spans.add(A, "n", "w", (1, 2))
         spans.close()
+    assert (spans.lost, f"1 spans are lost: the collector answers {status}" in caplog.text) == (1, True)
+
+
+def test_what_a_collector_refuses_is_lost_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with collector(400) as (url, heard):
+        spans = Spans("ranker", "a", exporter_of(url))
+        for number in range(2_000):
+            spans.add(A, "n", str(number), (1, 2))
+        spans.close()
+    assert len(heard) > 1
+    assert spans.lost == 2_000
+    assert [record.name for record in caplog.records].count("fairlease.traces") == 1
+    assert len(caplog.records) <= 2, "the library's own reason, once too"
+
+
+def test_without_the_exporter_installed_a_collector_is_refused_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(ConfigWrong, match=r"pip install fairlease\[otlp\]"):
+        spans_of(Settings(state_dir=tmp_path, traces="http://collector:4318"), "ranker")
+
+
+def test_a_disk_that_is_full_costs_spans_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    spans = Spans("ranker", "a", FileExporter("/dev/full"))
+    spans.add(A, "n", "w", (1, 2))
+    spans.close()
     assert spans.lost == 1
+    assert "No space left on device" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("traces", "loaded"),
+    [("", []), ("file:/dev/null", ["opentelemetry"]), ("http://127.0.0.1:9", ["http.client", "opentelemetry"])],
+    ids=["nothing", "to a file", "to a collector"],
+)
+def test_an_agent_loads_what_it_needs_to_tell_and_no_more(traces: str, loaded: list[str]) -> None:
+    code = (
+        "import sys; from pathlib import Path; from fairlease.runtime.settings import Settings; "
+        "import fairlease.agent.main; from fairlease.runtime.spans import spans_of; "
+        "spans_of(Settings(state_dir=Path('/x'), traces=sys.argv[1]), 'agent', is_light=True).close(); "
+        "heavy = ('http.client', 'opentelemetry', 'prometheus_client', 'requests', 'google.protobuf'); "
+        "print(*(name for name in heavy if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, traces], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == loaded
+
+
+def test_the_form_in_a_file_is_the_librarys_own() -> None:
+    kept: list[ReadableSpan] = []
+
+    class Keeping(Kept):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            kept.extend(spans)
+            return super().export(spans)
+
+    exporter = Keeping()
+    spans = Spans("ranker", "a", exporter)
+    spans.add(A, "submitted", SUBMITTED, (3, 4))
+    spans.add(A, "ranker k", "5", (5, 2), [SUBMITTED, "4"], {"fairlease.position": 5, "fairlease.events": 'a "b"'})
+    spans.close()
+    (told,) = exporter.exports
+    for span in spans_in(told):
+        for place in (span, *span["links"]):  # bytes: in hex in the form of OTLP, in base 64 in that of protobuf
+            place.update({key: b64encode(bytes.fromhex(place[key])).decode() for key in ("traceId", "spanId")})
+    assert ParseDict(told, ExportTraceServiceRequest()) == encode_spans(kept)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +327,7 @@ def test_what_a_collector_refuses_is_lost() -> None:
         "file:/",
     ],
 )
-def test_where_spans_go_is_a_file_or_an_address(where: str) -> None:
+def test_where_spans_go_is_a_file_or_an_address(where: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigWrong, match="FAIRLEASE_TRACES") as refused:
-        sink_of(where)
+        spans_of(Settings(state_dir=tmp_path, traces=where), "ranker")
     assert "canary" not in str(refused.value)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.contextvars import bound_contextvars
 
 from fairlease.runtime import telemetry
 from fairlease.runtime.redaction import MASK, secrets_in, without
@@ -63,9 +64,26 @@ log = logging.getLogger("fairlease.x")
 def test_a_log_line_is_one_line_whatever_it_quotes(sink: Sink) -> None:
     log.warning("job %s", 'a"\n{"level": "error"}\x1b[31m', extra={"position": 42})
     (told,) = sink.lines
+    assert list(told) == ["at", "level", "service", "replica", "text", "position"]
     assert (told["service"], told["replica"], told["level"], told["position"]) == ("ranker", "b", "warning", 42)
-    assert "\n" in told["text"]
-    assert "\x1b" not in sink.stream.getvalue()
+    assert told["text"] == 'job a"\\n{"level": "error"}\\x1b[31m', "also for who decodes it"
+
+
+def test_no_field_and_no_traceback_holds_what_a_terminal_obeys(sink: Sink) -> None:
+    error = ValueError("first\nsecond \x1b[31m \u202e")
+    log.error("failed", exc_info=error, extra={"name_of_it": "a\r\nb", "deep": {"more": ["\x07"]}})
+    (line,) = sink.lines
+    told = [line["text"], line["name_of_it"], line["deep"], *line["exception"]]
+    assert all(text.isprintable() for text in told)
+    assert line["exception"][-2:] == ["ValueError: first", "second \\x1b[31m \\u202e"]
+
+
+def test_what_is_bound_to_a_turn_is_in_its_lines_and_what_a_line_says_goes_before(sink: Sink) -> None:
+    with bound_contextvars(position=7):
+        log.info("one")
+        log.info("two", extra={"position": 8})
+    log.info("three")
+    assert [line.get("position") for line in sink.lines] == [7, 8, None]
 
 
 def test_a_line_about_a_job_or_its_attempt_has_the_jobs_trace(sink: Sink) -> None:
@@ -116,7 +134,7 @@ def test_what_nobody_caught_goes_through_the_same_sink(sink: Sink, hook: str) ->
         threading.excepthook(threading.ExceptHookArgs((ValueError, error, None, threading.current_thread())))
     (line,) = sink.lines
     assert (line["level"], line["text"]) == ("error", "nobody caught this")
-    assert line["trace"] == f"ValueError: could not log in with {MASK}"
+    assert line["exception"] == [f"ValueError: could not log in with {MASK}"]
 
 
 def test_a_field_is_judged_with_its_name_and_numbers_stay(sink: Sink) -> None:
@@ -134,7 +152,7 @@ def test_a_secret_behind_the_cut_of_a_long_text_is_not_half_told(sink: Sink) -> 
 
 def test_a_wrong_format_is_told_and_ends_nothing() -> None:
     record = logging.LogRecord("x", logging.WARNING, "x.py", 1, "%d of %s", ("one",), None)
-    line = json.loads(telemetry.LineFormatter("ranker", "b").format(record))
+    line = json.loads(telemetry.line_formatter("ranker", "b").format(record))
     assert line["text"] == "%d of %s (TypeError in its format)"
 
 

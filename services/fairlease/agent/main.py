@@ -37,7 +37,7 @@ def main(cluster: str = "", *, first_host: int = 1, site: Site | None = None) ->
         address = site.address or (LOOPBACK if cluster else "")  # simulated hosts are all on this machine
         with _opened(settings, cluster, first_host, site) as hosts:
             users, url = open_users(site.users, settings.state_dir), settings.bus_url()
-            spans = spans_of(settings, "agent")
+            spans = spans_of(settings, "agent", is_light=True)
             asyncio.run(serve(settings, hosts, address=lambda: own_address(address, url), users=users, spans=spans))
             spans.close()
     except ShellError as error:

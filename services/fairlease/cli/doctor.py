@@ -20,7 +20,8 @@ import nats.errors
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.link import Link, inbox_way_out, linked
 from fairlease.cli.output import output_of, print_data, print_text
-from fairlease.cli.setting_checks import told_by, trouble_with
+from fairlease.cli.parser import account_of
+from fairlease.cli.setting_checks import key_of, told_by, trouble_with
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.wording import ago, count, length
 from fairlease.core.host import CORDON, DRAIN
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def checks_of(args: argparse.Namespace) -> list[Check]:
     """Every check, made here and now, in the order in which one rests on another."""
-    return [_python(), _config(), _disk(), _devices(), *await _cell(args)]
+    return [_python(), _config(), _key(account_of(args)), _disk(), _devices(), *await _cell(args)]
 
 
 def report(checks: list[Check]) -> dict[str, object]:
@@ -98,6 +99,15 @@ def _config() -> Check:
     trouble = trouble_with(os.environ)
     found = trouble or (f"told by {', '.join(names)}" if names else "nothing is set, all is as it comes")
     return Check("config", not trouble, found, "set the variable right, or unset it")
+
+
+def _key(account: str) -> Check:
+    """The key that proves the account to the bus; a bus without keys asks for none."""
+    try:
+        return Check("key", is_ok=True, found=key_of(read_settings(), account))
+    except (ConfigWrong, OSError) as error:
+        what, _, way_out = str(error).partition("; ")
+        return Check("key", is_ok=False, found=what, mend=way_out or "see that its file is there and yours")
 
 
 def _disk() -> Check:

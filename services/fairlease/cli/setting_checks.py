@@ -5,9 +5,12 @@ almost one of ours are pointed out; others are let be, because a job's own envir
 """
 
 import difflib
+import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
+from fairlease.runtime import keys
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.settings import OWN_SERVER, Settings, read_settings
 from fairlease.runtime.spans import check_sink
@@ -15,7 +18,7 @@ from fairlease.runtime.spans import check_sink
 VARIABLES: Final = (
     *("FAIRLEASE_HOME", "FAIRLEASE_URL", "FAIRLEASE_CELL", "FAIRLEASE_ACCOUNT", "FAIRLEASE_REPLICA"),
     *("FAIRLEASE_POOL", "FAIRLEASE_LABELS", "FAIRLEASE_HOST_ADDRESS", "FAIRLEASE_USERS", "FAIRLEASE_GIT_SCHEMES"),
-    *("FAIRLEASE_TRACES", "FAIRLEASE_METRICS_PORT", OWN_SERVER),
+    *("FAIRLEASE_CREDS", "FAIRLEASE_TRACES", "FAIRLEASE_METRICS_PORT", OWN_SERVER),
 )
 """What is read, of all that begins with FAIRLEASE_; a job is told of more."""
 _ALIKE: Final = 0.85
@@ -36,6 +39,22 @@ def trouble_with(env: Mapping[str, str]) -> str:
     except ConfigWrong as error:
         return str(error)
     return ""
+
+
+def key_of(settings: Settings, account: str) -> str:
+    """Which key speaks for this account from here, in words; ConfigWrong for one that is missing, broken or exposed.
+
+    Whoever reads a key is its account: so all keys of the state directory are looked at.
+    """
+    key = keys.find(settings, keys.client_name(account))
+    where = settings.state_dir / keys.KEYS
+    if key is None:
+        return f"none in {settings.state_dir}: a bus without keys, or somebody else's"
+    path = Path(settings.creds) if settings.creds else keys.key_path(settings.state_dir, keys.client_name(account))
+    for one in sorted({path, *where.glob("*.key")}):
+        if stat.S_IMODE(one.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigWrong(f"key {one}: others may read or change it; `chmod 600` it, and make it anew if they did")
+    return f"{key.identity}, {key.public()[:8]}… in {path}"
 
 
 def told_by(env: Mapping[str, str]) -> list[str]:

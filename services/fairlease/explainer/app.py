@@ -27,5 +27,5 @@ def define(shell: Shell) -> Service:
         after_fold=feed.publish,
         questions=handlers(lambda: shell.world, Past(shell.client, shell.subjects).at),
         streams=(shell.subjects.feed_stream,),
-        families=figures.families,
+        figures=figures.read,
     )

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from prometheus_client import Metric
+
 from fairlease.core.view import shares
 from fairlease.core.world import World
-from fairlease.runtime.metrics import WAIT_BOUNDS_S, Family, Histogram, Sample, counter, gauge
+from fairlease.runtime.metrics import WAIT_BOUNDS_S, Sample, counter, gauge, histogram
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.job import AttemptEnded
@@ -28,7 +30,7 @@ class Figures:
         self._preemptions: Counter[str] = Counter()
         self._ends: Counter[str] = Counter()
         self._lost_gpu_ms = 0
-        self._waits = Histogram(
+        self._waits = histogram(
             "queue_wait_seconds", "From a job's submission to its first grant.", WAIT_BOUNDS_S, "class"
         )
 
@@ -40,14 +42,14 @@ class Figures:
             if isinstance(event, GangGranted):
                 job = world.jobs.get(event.job)
                 if job is not None and event.number == 1:
-                    self._waits.observe((world.log_time_ms - job.submitted_ms) / _MS, _CLASSES[job.is_idle_work])
+                    self._waits.labels(_CLASSES[job.is_idle_work]).observe((world.log_time_ms - job.submitted_ms) / _MS)
             elif isinstance(event, EvictionOrdered):
                 self._preemptions[str(event.licence)] += 1
                 self._lost_gpu_ms += event.lost_gpu_ms
             elif isinstance(event, AttemptEnded):
                 self._ends[str(event.end)] += 1
 
-    def families(self, world: World) -> Iterator[Family]:
+    def read(self, world: World) -> Iterator[Metric]:
         """Every figure of the cell."""
         yield from _standing(world)
         yield counter("events_total", "Events of the log, by kind.", *_by("kind", self._events))
@@ -60,14 +62,14 @@ class Figures:
             Sample(self._lost_gpu_ms / _MS),
         )
         yield counter("attempts_ended_total", "Attempts that are over, by their end.", *_by("end", self._ends))
-        yield self._waits.family()
+        yield from self._waits.collect()
 
 
 def _by(label: str, counts: Counter[str]) -> list[Sample]:
     return [Sample(count, {label: key}) for key, count in sorted(counts.items())]
 
 
-def _standing(world: World) -> Iterator[Family]:
+def _standing(world: World) -> Iterator[Metric]:
     """What stands now: jobs, GPUs, holds, reservations, promises, shares."""
     jobs: Counter[tuple[str, str]] = Counter(
         (str(job.phase), _CLASSES[job.is_idle_work]) for job in world.jobs.values()

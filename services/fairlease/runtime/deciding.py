@@ -11,6 +11,8 @@ import time
 from collections import deque
 from typing import Final
 
+from structlog.contextvars import bind_contextvars
+
 from fairlease.core.decision import Decision, record_of
 from fairlease.core.flood import refused
 from fairlease.runtime.clock import BusClock
@@ -19,7 +21,7 @@ from fairlease.runtime.errors import BusAway, InvariantBroken, LogMoved, Outcome
 from fairlease.runtime.folding import Fold
 from fairlease.runtime.inbox import MAX_BATCH, MAX_FLOOD_BATCH, Pending
 from fairlease.runtime.log import LogClient
-from fairlease.runtime.metrics import DECISION_BOUNDS_S, Histogram
+from fairlease.runtime.metrics import DECISION_BOUNDS_S, histogram
 from fairlease.runtime.pace import Pace
 from fairlease.runtime.service import Service
 from fairlease.runtime.timers import Timers
@@ -51,7 +53,7 @@ class Deciding:
         reports_stream: str,
         spans: DecidingSpans,
     ) -> None:
-        self.durations = Histogram(
+        self.durations = histogram(
             "decision_duration_seconds", "From the beginning of a decision to its record stored.", DECISION_BOUNDS_S
         )
         self.moved = 0
@@ -80,6 +82,7 @@ class Deciding:
         assert self._service.decide is not None
         while True:
             self._fold.news.clear()
+            bind_contextvars(position=self._fold.world.position)  # of what is logged in this turn (telemetry)
             if not await self._turn():
                 await self._fold.news.wait()
 

@@ -9,6 +9,7 @@ connection without a key, because that would only be refused later and by a poor
 import contextlib
 import json
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ AGENT: Final = "agent"
 KEYS: Final = "keys"
 _SUFFIX: Final = ".key"
 _SEED_BYTES: Final = 32
+_SEED: Final = re.compile(r"SU[A-Z2-7]{56}")
 
 
 def service_name(service: str) -> str:
@@ -99,15 +101,18 @@ def read(path: Path) -> Key:
     """The key in that file; ConfigWrong, which shows nothing of it, when there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return Key(str(found["identity"]), str(found["seed"]))
+        key = Key(str(found["identity"]), str(found["seed"]))
     except OSError as error:
         raise ConfigWrong(
             f"key {path}: cannot be read ({error.strerror}); mend its rights or FAIRLEASE_CREDS"
         ) from None
     except (ValueError, KeyError, TypeError):
+        key = None
+    if key is None or _SEED.fullmatch(key.seed) is None:  # the client would fail over it later, and quote it
         raise ConfigWrong(
             f"key {path}: is no key; delete it, and the next start of the cell with `fairlease up` makes another"
-        ) from None
+        )
+    return key
 
 
 def _fresh_seed() -> str:

@@ -12,8 +12,10 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from prometheus_client import Metric
+
 from fairlease.runtime.errors import ConfigWrong
-from fairlease.runtime.metrics import CONTENT_TYPE, Family, text_of
+from fairlease.runtime.metrics import CONTENT_TYPE, text_of
 
 log = logging.getLogger("fairlease.probe")
 
@@ -30,13 +32,13 @@ Answer = tuple[int, str, bytes]
 class Probe:
     """The listener of one process. `port` is where it listens once `start` returned.
 
-    `families` makes the figures, `trouble` says why the process is not ready, empty when it is; both are called in the
+    `figures` makes them, `trouble` says why the process is not ready, empty when it is; both are called in the
     loop and may not wait.
     """
 
-    def __init__(self, families: Callable[[], Iterable[Family]], trouble: Callable[[], str]) -> None:
+    def __init__(self, figures: Callable[[], Iterable[Metric]], trouble: Callable[[], str]) -> None:
         self.port = 0
-        self._families = families
+        self._figures = figures
         self._trouble = trouble
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
@@ -89,7 +91,7 @@ class Probe:
             return method, (405, _PLAIN, b"GET or HEAD\n")
         match path:
             case "/metrics":
-                return method, (200, CONTENT_TYPE, text_of(self._families()))
+                return method, (200, CONTENT_TYPE, text_of(self._figures()))
             case "/healthz":
                 return method, (200, _PLAIN, b"ok\n")
             case "/readyz":

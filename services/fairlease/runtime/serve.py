@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 import nats.errors
 from nats.aio.client import Client
+from prometheus_client import Metric
 
 from fairlease.core.world import World
 from fairlease.runtime import api, streams, telemetry
@@ -29,7 +30,7 @@ from fairlease.runtime.errors import EXIT_INVARIANT, BusAway, InvariantBroken, L
 from fairlease.runtime.folding import Fold
 from fairlease.runtime.inbox import Pending
 from fairlease.runtime.log import LogClient
-from fairlease.runtime.metrics import Family, Sample, counter, gauge, process_families
+from fairlease.runtime.metrics import Sample, counter, gauge, process_figures
 from fairlease.runtime.probe import Probe
 from fairlease.runtime.service import Define, Service
 from fairlease.runtime.settings import Settings
@@ -62,7 +63,7 @@ class Process:
         self.is_ready = False
         self.ready = asyncio.Event()
         self.spans = spans_of(settings, settings.service)
-        self._probe = Probe(self._families, self._trouble)
+        self._probe = Probe(self._figures, self._trouble)
         self._tail = 0
         self._bus = Bus(settings)
         self._define = define
@@ -250,12 +251,12 @@ class Process:
             return "the bus is away"
         return "" if self.clock.is_trusted() else f"clock: {_CLOCK_OFF}"
 
-    def _families(self) -> Iterator[Family]:
+    def _figures(self) -> Iterator[Metric]:
         """The figures of this process, and those of its service."""
         who = {"service": self.settings.service, "replica": self.settings.replica}
         yield gauge("build_info", "What runs here.", Sample(1, {**who, "version": version()}))
         yield gauge("ready", "Whether this process does its work.", Sample(int(not self._trouble())))
-        yield from process_families()
+        yield from process_figures()
         yield counter("spans_lost_total", "Spans that reached no collector.", Sample(self.spans.lost))
         yield gauge("clock_ahead_seconds", "This clock against the bus's.", Sample(self.clock.ahead_ms / 1_000))
         if self._fold is not None:
@@ -269,9 +270,9 @@ class Process:
             yield counter(
                 "appends_moved_total", "Decisions made again: the log had moved.", Sample(self._deciding.moved)
             )
-            yield self._deciding.durations.family()
-        if self._service is not None and self._service.families is not None and self.is_ready:
-            yield from self._service.families(self.world)
+            yield from self._deciding.durations.collect()
+        if self._service is not None and self._service.figures is not None and self.is_ready:
+            yield from self._service.figures(self.world)
 
     async def _health(self, _question: bytes) -> bytes:
         deciding = self._deciding

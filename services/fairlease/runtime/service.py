@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nats.aio.client import Client
+from prometheus_client import Metric
 
 from fairlease.core.decision import Decider
 from fairlease.core.world import World
 from fairlease.runtime.bus import Handler, Message
 from fairlease.runtime.clock import BusClock
 from fairlease.runtime.edge import answer_to, read_said
-from fairlease.runtime.metrics import Family
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.spans import Spans
 from fairlease_schemas import commands, reports
@@ -59,7 +59,7 @@ class Service:
     the world right after it, and may not wait; `tasks` run for ever from when the service is ready.
     `streams` are those that it reads or writes beside the log and what `verbs`, `kinds` and timers come from.
     `gather_ms` is how long a busy service waits for more messages before it writes the next record.
-    `families` makes this service's own figures whenever somebody asks.
+    `figures` makes this service's own figures whenever somebody asks.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Service:
     needs_fresh_time: bool = False
     gather_ms: int = 0
     streams: tuple[str, ...] = ()
-    families: Callable[[World], Iterable[Family]] | None = None
+    figures: Callable[[World], Iterable[Metric]] | None = None
 
     @property
     def has_timers(self) -> bool:

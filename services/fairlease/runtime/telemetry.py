@@ -1,9 +1,10 @@
-"""What a process says about itself: one JSON object per line on stderr, standard library only.
+"""What a process says about itself: one JSON object per line on stderr, made by structlog.
 
-This is the one sink of everything logged, ours and the libraries'. A line is never broken by what it quotes,
-because JSON escapes control characters; so a name with a newline in it cannot forge a line. And it holds no
-secret: every text in it goes through `redaction`, with what this process's environment holds of them. The log
-position is in every line that concerns the log, and a line about a job or an attempt has the job's trace.
+This is the one sink of everything logged, ours and the libraries': records of `logging` are structlog's here. A line is
+never broken by what it quotes, and no text in it has a control character, also not for who decodes it; so a name with a
+newline in it forges no line, neither here nor where lines are shown. And it holds no secret: every text goes through
+`redaction`, with what this process's environment holds of them. A line that is said while a service decides has the
+position of its fold, and a line about a job or an attempt has the job's trace.
 """
 
 import json
@@ -12,71 +13,57 @@ import os
 import re
 import sys
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, TextIO
+
+from structlog.contextvars import merge_contextvars
+from structlog.processors import EventRenamer, ExceptionRenderer, JSONRenderer, TimeStamper
+from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level
+from structlog.typing import EventDict, WrappedLogger
 
 from fairlease.runtime.redaction import secrets_in, without
 from fairlease.runtime.spans import trace_id
 
-_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MAX_TEXT: Final = 2_000
 _MAX_READ: Final = 16_000
 _JOB: Final = re.compile(r"\bjob-[a-z2-7]{20}(?![a-z2-7])")
+_ALWAYS: Final = ("at", "level", "service", "replica", "text")
+_TRACEBACK: Final = "exception"
 
 
-class LineFormatter(logging.Formatter):
+def line_formatter(service: str, replica: str, env: Mapping[str, str] | None = None) -> logging.Formatter:
     """`{"at": …, "level": …, "service": …, "replica": …, "text": …}` and the extra fields given.
 
     Secrets of `env` are known by their values, all others by their form.
     """
 
-    def __init__(self, service: str, replica: str, env: Mapping[str, str] | None = None) -> None:
-        super().__init__()
-        self._who = {"service": service, "replica": replica}
-        self._secrets = secrets_in(os.environ if env is None else env)
+    def ordered(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+        """What every line has, in that order, whatever a field of the same name says; then the rest."""
+        line.update(service=service, replica=replica)
+        return {key: line[key] for key in _ALWAYS} | dict(line)
 
-    def format(self, record: logging.LogRecord) -> str:
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line: dict[str, Any] = {
-            "at": f"{at}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            **self._who,
-            "text": self._clean(_said(record))[:_MAX_TEXT],
-        }
-        if job := _JOB.search(line["text"]):
-            line |= {"job": job[0], "trace_id": trace_id(job[0])}
-        line.update({key: self._field(key, value) for key, value in vars(record).items() if key not in _OWN})
-        if record.exc_info:
-            raised = self.formatException(record.exc_info)
-            line["trace"] = self._clean(raised[-_MAX_READ:])[-_MAX_TEXT:]
-        return json.dumps(line, ensure_ascii=True)
-
-    def _clean(self, text: str) -> str:
-        # Cut first: what is logged may be as long as a message, and every pattern reads all of it.
-        return without(text[:_MAX_READ], self._secrets)
-
-    def _field(self, key: str, value: object) -> object:
-        """The value of an extra field: numbers as they are, anything else as clean text, judged with its name."""
-        if value is None or isinstance(value, bool | int | float):
-            return value
-        named = f"{key}="
-        return self._clean(named + str(value)).removeprefix(named)[:_MAX_TEXT]
-
-
-def _said(record: logging.LogRecord) -> str:
-    """The text of the line. A wrong format is told as it is: what cannot be logged must not end a service."""
-    try:
-        return record.getMessage()
-    except (TypeError, ValueError, KeyError) as error:
-        return f"{record.msg} ({type(error).__name__} in its format)"
+    return ProcessorFormatter(
+        foreign_pre_chain=[_said, merge_contextvars, ExtraAdder(), add_log_level],
+        processors=[
+            ProcessorFormatter.remove_processors_meta,
+            TimeStamper(fmt="iso", utc=True, key="at"),
+            ExceptionRenderer(),
+            EventRenamer("text"),
+            _Clean(secrets_in(os.environ if env is None else env)),
+            _of_job,
+            ordered,
+            JSONRenderer(serializer=json.dumps),
+        ],
+        use_get_message=False,  # a wrong format would end in `logging`'s own words on stderr; see `_said`
+        pass_foreign_args=True,
+    )
 
 
 def configure(service: str, replica: str = "", *, level: str = "INFO", stream: TextIO | None = None) -> None:
     """Sends everything logged in this process to stderr in that form; called once, at the start."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(LineFormatter(service, replica))
+    handler.setFormatter(line_formatter(service, replica))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     sys.excepthook = _uncaught
@@ -84,6 +71,54 @@ def configure(service: str, replica: str = "", *, level: str = "INFO", stream: T
     root.setLevel(level)
     logging.getLogger("nats").setLevel(logging.CRITICAL)  # it logs what its callbacks are told too
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _said(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    """The text of the line. A wrong format is told as it is: what cannot be logged must not end a service."""
+    args = line.pop("positional_args")
+    try:
+        line["event"] = line["event"] % args if args else line["event"]
+    except (TypeError, ValueError, KeyError) as error:
+        line["event"] = f"{line['event']} ({type(error).__name__} in its format)"
+    return line
+
+
+class _Clean:
+    """Takes out of every text of a line what nobody may read, and what a terminal would obey."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = tuple(secrets)
+
+    def __call__(self, _logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+        return {key: self._field(key, value) for key, value in line.items()}
+
+    def _field(self, key: str, value: object) -> object:
+        """Numbers as they are, a traceback as its lines, anything else as one clean text, judged with its name."""
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if key == _TRACEBACK:
+            return [_plain(said) for said in self._clean(str(value)[-_MAX_READ:])[-_MAX_TEXT:].splitlines()]
+        named = "" if key == "text" else f"{key}="
+        return _plain(self._clean(named + str(value)).removeprefix(named)[:_MAX_TEXT])
+
+    def _clean(self, text: str) -> str:
+        # Cut first: what is logged may be as long as a message, and every pattern reads all of it.
+        return without(text[:_MAX_READ], self._secrets)
+
+
+def _plain(text: str) -> str:
+    """The text with what is not printable written out, as Python would: a newline is a backslash and an n."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _of_job(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    """The job that the line is about, and its trace."""
+    told: Any = line.get("job") or line.get("attempt") or line["text"]
+    if job := _JOB.search(str(told)):
+        line.update(job=job[0], trace_id=trace_id(job[0]))
+    return line
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
