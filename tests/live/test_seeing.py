@@ -190,9 +190,12 @@ async def everything_stored(cell: Seen) -> dict[str, bytes]:
 
 
 def everything_written(cell: Seen) -> dict[str, bytes]:
-    """What the cell's processes wrote to files: but not the jobs' own output, which is theirs, nor the bus's store."""
+    """What the cell's processes wrote to files.
+
+    But not the jobs' own output, which is theirs, nor the bus's store, nor keys where they belong.
+    """
     home = cell.home
-    theirs = ("bus/", "jetstream/", "agent/")
+    theirs = ("bus/", "jetstream/", "agent/", "keys/")
     files = [path for path in home.rglob("*") if path.is_file()]
     kept = [path for path in files if not str(path.relative_to(home)).startswith(theirs)]
     return {str(path): path.read_bytes() for path in [*kept, cell.traces]}
@@ -231,3 +234,6 @@ async def test_a_secret_is_found_in_no_log_no_event_and_no_export(cell: Seen, tm
     submitted = {cell.subjects.inbox_stream("local"), cell.subjects.contracts_stream}
     found = sorted(place for place, held in places.items() if CANARY.encode() in held and place not in submitted)
     assert not found
+    seeds = [json.loads(path.read_text())["seed"].encode() for path in (cell.home / "keys").glob("*.key")]
+    assert len(seeds) > len(SERVICES)
+    assert not sorted(place for place, held in places.items() if any(seed in held for seed in seeds))
