@@ -1,8 +1,8 @@
 """What it costs to be seen: the same bursts of jobs through two cells, one plain, one with traces and figures on.
 
-Turn by turn, plain and seen, so that what else the machine does meets both. Throughput is jobs over wall time of
-a burst; beside it stands the processor time of bus, services and agent for the same burst, which other people's work
-moves less. Both are medians.
+Turn by turn, and every other turn the seen cell first, so that what else the machine does meets both. Throughput is
+jobs over wall time of a burst; beside it stands the processor time of bus, services and agent for the same burst,
+which other people's work moves less. A burst is compared with the one beside it; each cost is the median of the turns.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def seeing(folder: Path, load: dict[str, Any]) -> list[Figure]:
         busy_s: dict[str, list[float]] = {"plain": [], "seen": []}
         async with _asked(seen, load["scrape_s"]) as scrapes:
             for turn in range(load["turns"]):
-                for name, live in (("plain", plain), ("seen", seen)):
+                for name, live in (("plain", plain), ("seen", seen))[:: -1 if turn % 2 else 1]:
                     rate, processor_s = await _burst(live, f"{name}-{turn}", load["jobs"])
                     if turn:
                         rates[name].append(rate)
@@ -55,14 +55,14 @@ async def seeing(folder: Path, load: dict[str, Any]) -> list[Figure]:
     beside = {"plain_jobs_per_s": rate["plain"], "seen_jobs_per_s": rate["seen"], "turns": load["turns"] - 1}
     more = {"plain_s": processor["plain"], "seen_s": processor["seen"], "spans": spans, "scrapes": scrapes[0]}
     return [
-        Figure("seen_throughput_cost_percent", _percent(rate["plain"], rate["seen"]), "%", beside),
-        Figure("seen_processor_cost_percent", _percent(processor["seen"], processor["plain"]), "%", more),
+        Figure("seen_throughput_cost_percent", _paired(rates["plain"], rates["seen"]), "%", beside),
+        Figure("seen_processor_cost_percent", _paired(busy_s["seen"], busy_s["plain"]), "%", more),
     ]
 
 
-def _percent(more: float, less: float) -> float:
-    """How much of the greater one is missing in the other, in per cent; below 0 when it is the other way round."""
-    return round(100 * (more - less) / more, 1)
+def _paired(more: list[float], less: list[float]) -> float:
+    """How much is missing in the second of each turn, in per cent of its first, in the median; below 0: the reverse."""
+    return round(median(100 * (a - b) / a for a, b in zip(more, less, strict=True)), 1)
 
 
 async def _burst(live: Live, name: str, jobs: int) -> tuple[float, float]:

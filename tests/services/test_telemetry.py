@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from structlog.contextvars import bound_contextvars
 
 from fairlease.runtime import telemetry
@@ -54,6 +55,7 @@ def sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
     sink = Sink()
     telemetry.configure("ranker", "b", stream=sink.stream)
     yield sink
+    structlog.reset_defaults()
     root.handlers[:] = before
     root.setLevel(level)
 
@@ -154,6 +156,29 @@ def test_a_wrong_format_is_told_and_ends_nothing() -> None:
     record = logging.LogRecord("x", logging.WARNING, "x.py", 1, "%d of %s", ("one",), None)
     line = json.loads(telemetry.line_formatter("ranker", "b").format(record))
     assert line["text"] == "%d of %s (TypeError in its format)"
+
+
+class Sour:
+    """What cannot be told, and tells a secret of it."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("canary-of-wandb")
+
+
+def test_what_cannot_be_told_is_said_so_and_not_by_loggings_own_words() -> None:
+    record = logging.LogRecord("x", logging.WARNING, "x.py", 1, "the store said %s", (Sour(),), None)
+    record.answer = Sour()
+    line = json.loads(telemetry.line_formatter("ranker", "b").format(record))
+    assert line["text"] == "the store said %s (RuntimeError in its format)"
+    assert line["answer"] == "Sour that cannot be told (RuntimeError)"
+
+
+def test_who_logs_by_structlog_comes_the_same_way(sink: Sink, capsys: pytest.CaptureFixture[str]) -> None:
+    structlog.get_logger("x").warning("with canary-of-wandb\n", job=JOB, password="canary-1")
+    (line,) = sink.lines
+    assert (line["text"], line["password"], line["trace_id"]) == (f"with {MASK}\\n", MASK, trace_id(JOB))
+    assert (line["level"], line["service"]) == ("warning", "ranker")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_settings_do_not_show_the_password_of_the_bus() -> None:

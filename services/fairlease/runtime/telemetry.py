@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, TextIO
 
+import structlog
 from structlog.contextvars import merge_contextvars
 from structlog.processors import EventRenamer, ExceptionRenderer, JSONRenderer, TimeStamper
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level
@@ -44,7 +45,7 @@ def line_formatter(service: str, replica: str, env: Mapping[str, str] | None = N
         return {key: line[key] for key in _ALWAYS} | dict(line)
 
     return ProcessorFormatter(
-        foreign_pre_chain=[_said, merge_contextvars, ExtraAdder(), add_log_level],
+        foreign_pre_chain=[merge_contextvars, ExtraAdder(), _said, add_log_level],
         processors=[
             ProcessorFormatter.remove_processors_meta,
             TimeStamper(fmt="iso", utc=True, key="at"),
@@ -66,6 +67,12 @@ def configure(service: str, replica: str = "", *, level: str = "INFO", stream: T
     handler.setFormatter(line_formatter(service, replica))
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    # Who logs by structlog itself comes the same way: as it is made, it would print to stdout.
+    structlog.configure(
+        processors=[merge_contextvars, add_log_level, ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_in_thread
     root.setLevel(level)
@@ -75,11 +82,11 @@ def configure(service: str, replica: str = "", *, level: str = "INFO", stream: T
 
 def _said(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
     """The text of the line. A wrong format is told as it is: what cannot be logged must not end a service."""
-    args = line.pop("positional_args")
+    said, args = str(line["_record"].msg), line.pop("positional_args")
     try:
-        line["event"] = line["event"] % args if args else line["event"]
-    except (TypeError, ValueError, KeyError) as error:
-        line["event"] = f"{line['event']} ({type(error).__name__} in its format)"
+        line["event"] = said % args if args else said
+    except Exception as error:  # noqa: BLE001 - also what the code of an argument raises; `logging` would print it all
+        line["event"] = f"{said} ({type(error).__name__} in its format)"
     return line
 
 
@@ -99,7 +106,11 @@ class _Clean:
         if key == _TRACEBACK:
             return [_plain(said) for said in self._clean(str(value)[-_MAX_READ:])[-_MAX_TEXT:].splitlines()]
         named = "" if key == "text" else f"{key}="
-        return _plain(self._clean(named + str(value)).removeprefix(named)[:_MAX_TEXT])
+        try:
+            text = str(value)
+        except Exception as error:  # noqa: BLE001 - as in `_said`
+            text = f"{type(value).__name__} that cannot be told ({type(error).__name__})"
+        return _plain(self._clean(named + text).removeprefix(named)[:_MAX_TEXT])
 
     def _clean(self, text: str) -> str:
         # Cut first: what is logged may be as long as a message, and every pattern reads all of it.
