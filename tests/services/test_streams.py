@@ -8,6 +8,7 @@ from nats.js.errors import APIError
 from fairlease.runtime import api, streams
 from fairlease.runtime.connection import Connection
 from fairlease.runtime.errors import ConfigWrong
+from fairlease.runtime.spans import Spans
 from fairlease_schemas.subjects import Subjects
 from tests.services.bench import record, store
 
@@ -86,6 +87,7 @@ class Sketch(NamedTuple):
     client: Connection
     subjects: Subjects
     clock: object = None
+    spans: Spans = Spans()
 
 
 @pytest.mark.parametrize("service", USED)
