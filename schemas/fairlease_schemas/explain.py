@@ -377,7 +377,11 @@ class Trouble(View, frozen=True, kw_only=True, tag_field="kind", tag="Trouble"):
 
 
 class Health(View, frozen=True, kw_only=True, tag_field="kind", tag="Health"):
-    """A service about itself. `is_ready` once it has folded the log to the end it saw at its start."""
+    """A service about itself. `is_ready` once it has folded the log to the end it saw at its start.
+
+    `closed` is why it takes no new work now, empty when it does. `is_stalled`: the bus answers, and the log took none
+    of two records in a row, which only a new start of the bus mends.
+    """
 
     service: str
     replica: str
@@ -387,6 +391,8 @@ class Health(View, frozen=True, kw_only=True, tag_field="kind", tag="Health"):
     records_written: int
     moved: int
     fold_version: str
+    closed: str = ""
+    is_stalled: bool = False
 
 
 Reply = (

@@ -223,6 +223,9 @@ async def _service(link: Link, service: str) -> Check:
     found = f"replica {health.replica}, process {health.pid}, at position {health.position}"
     if not health.is_ready:
         return Check(service, is_ok=False, found=f"{found}, still folding the log", mend="wait; ask again in a moment")
+    if health.closed:
+        mend = "make room on the bus's disk; a bus that stores nothing is started again by `fairlease up`"
+        return Check(service, is_ok=False, found=f"{found}; closed to new work: {health.closed}", mend=mend)
     return Check(service, is_ok=True, found=found)
 
 

@@ -60,6 +60,7 @@ class Process:
         self._define = define
         self._fold: Fold | None = None
         self._deciding: Deciding | None = None
+        self._closed: Callable[[], str] | None = None
         self._version = fold_version()
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
@@ -103,6 +104,7 @@ class Process:
         """The start, in its order; what runs for ever is left running."""
         await self._bus.start()
         service = self._define(self)
+        self._closed = service.closed
         uses = partial(service.uses, self.subjects)
         await _persist(lambda: streams.assert_config(self.client, self.subjects, uses))
         writer = LogClient(self.client, self.subjects, self.clock)
@@ -223,7 +225,7 @@ class Process:
             self.fold.news.set()
 
     async def _health(self, _question: bytes) -> bytes:
-        deciding = self._deciding
+        deciding, closed = self._deciding, self._closed
         return canonical(
             explain.Health(
                 service=self.settings.service,
@@ -234,6 +236,8 @@ class Process:
                 records_written=deciding.written if deciding else 0,
                 moved=deciding.moved if deciding else 0,
                 fold_version=self._version,
+                closed=(closed() if closed else "") or (deciding.trouble() if deciding else ""),
+                is_stalled=deciding is not None and deciding.is_stalled,
             )
         )
 

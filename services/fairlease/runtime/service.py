@@ -56,6 +56,7 @@ class Service:
     the world right after it, and may not wait; `tasks` run for ever from when the service is ready.
     `streams` are those that it reads or writes beside the log and what `verbs`, `kinds` and timers come from.
     `gather_ms` is how long a busy service waits for more messages before it writes the next record.
+    `closed` says why no new work is taken now; empty when it is.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Service:
     questions: Mapping[str, Handler] = field(default_factory=dict)
     needs_fresh_time: bool = False
     gather_ms: int = 0
+    closed: Callable[[], str] | None = None
     streams: tuple[str, ...] = ()
 
     @property

@@ -1,0 +1,93 @@
+"""A bus that fails a write: nobody new is taken, nothing acknowledged is lost, and the bus is started again.
+
+The kernel lets no file of the bus grow beyond a limit, which needs no rights: a write is cut short there, and the next
+fails. A full disk and one that is broken are in tests/peers, because they need them.
+"""
+
+import asyncio
+import json
+import resource
+import signal
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fairlease.cli.exits import LATER
+from fairlease.runtime.settings import BUS_FILE
+from tests.live import process
+from tests.live.cell import Up, up_at
+from tests.live.court import eventually
+from tests.live.desk import Job
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CLOSES_S = 2.0
+"""After a record that the log did not take."""
+WORDS = ("submit", "--budget", "team-a", "--min-runtime", "1s", "--timeout", "1h")
+REQUESTS = ("--request-id", "while-closed", "--", "true")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def up(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
+    async with up_at(tmp_path_factory.mktemp("disk") / "cell") as up:
+        yield up
+
+
+def bus_pid(up: Up) -> int:
+    return int(json.loads((up.home / BUS_FILE).read_text())["pid"])
+
+
+def let_no_file_grow(up: Up, name: str) -> None:
+    """The newest file of this stream takes ten bytes more, and no file of the bus may be larger than that."""
+    files = (up.home / "jetstream").glob(f"**/{name}/msgs/*.blk")
+    size = max(files, key=lambda path: int(path.stem)).stat().st_size + 10
+    resource.prlimit(bus_pid(up), resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+async def health(up: Up) -> dict[str, Any]:
+    return await up.ask("admission", "health")
+
+
+async def is_closed(up: Up) -> bool:
+    return bool((await health(up)).get("closed"))
+
+
+async def test_a_log_that_fails_a_write_closes_admission_and_its_bus_is_started_again(up: Up) -> None:
+    running = await up.submit(Job("runs-on", "exec sleep 600", end="job-cancelled"))
+    await up.event(running, "attempt-started")
+    await eventually(up.court.is_everything_answered, "the log is at rest")
+    before, old = await up.journal.read(), bus_pid(up)
+    let_no_file_grow(up, up.subjects.log_stream)
+    began = time.monotonic()
+    waiting = await up.submit(Job("waits"))
+    await eventually(lambda: is_closed(up), "admission is closed", limit_s=CLOSES_S)
+    print(f"closed {time.monotonic() - began:.2f} s after the write that failed")
+    code, _, errors = await up.run(*WORDS, *REQUESTS)
+    assert code == LATER, errors
+    assert "admission takes no new work now: the log has taken no record for" in errors
+    await eventually(lambda: bus_pid(up) != old, "the bus is started again")
+    print(f"started again {time.monotonic() - began:.2f} s after it")
+    await up.over(waiting)
+    assert not up.journal.of_job(running, "attempt-ending", "attempt-ended")
+    assert len(up.journal.records) > before
+    assert not (await health(up))["closed"]
+    code, _, errors = await up.run(*WORDS, "--wait", *REQUESTS)
+    assert code == 0, errors
+    await up.cancel(running)
+    await up.judge()
+
+
+async def test_a_bus_that_only_stood_still_is_left_alone(up: Up) -> None:
+    """Records without an answer are no sign: the log takes them when the bus goes on."""
+    old = bus_pid(up)
+    process.send(signal.SIGSTOP, old)
+    sent = asyncio.create_task(up.submit(Job("meanwhile")))
+    await asyncio.sleep(8)  # longer than two appends wait: what must not happen has no condition to wait for
+    process.send(signal.SIGCONT, old)
+    await sent
+    await up.over()
+    await up.judge()
+    assert bus_pid(up) == old
