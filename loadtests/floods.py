@@ -8,6 +8,7 @@ from typing import Any
 
 from figure import Figure
 
+from fairlease.runtime.pace import OWED_S
 from tests.live.cell import Cell, cell_at
 from tests.live.crowd import Crowd, resident_mib
 from tests.live.desk import Job
@@ -46,7 +47,8 @@ async def _flooded(cell: Cell, load: dict[str, Any]) -> tuple[list[float], list[
     records = cell.journal.records[before:]
     refusals = sum(event["type"] in REFUSALS for record in records for event in record["events"])
     return took, [
-        Figure("flood_refusals_per_s", round(refusals / took_s, 1), "1/s"),
+        # An inbox may owe a second of its refusals (runtime/pace.py): they are those of so much longer a time.
+        Figure("flood_refusals_per_s", round(refusals / (took_s + OWED_S), 1), "1/s"),
         Figure("flood_answered_per_s", round(sent / took_s), "1/s", {"commands": sent, "records": len(records)}),
     ]
 
