@@ -10,17 +10,19 @@ import resource
 import signal
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from fairlease.cli.exits import LATER
+from fairlease.runtime import bus_server
 from fairlease.runtime.settings import BUS_FILE
 from tests.live import process
-from tests.live.cell import Up, up_at
+from tests.live.cell import Cell, Up, cell_at, up_at
 from tests.live.court import eventually
-from tests.live.desk import Job
+from tests.live.desk import Desk, Job
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,12 +49,12 @@ def let_no_file_grow(up: Up, name: str) -> None:
     resource.prlimit(bus_pid(up), resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
-async def health(up: Up) -> dict[str, Any]:
-    return await up.ask("admission", "health")
+async def health(desk: Desk) -> dict[str, Any]:
+    return await desk.ask("admission", "health")
 
 
-async def is_closed(up: Up) -> bool:
-    return bool((await health(up)).get("closed"))
+async def is_closed(desk: Desk) -> bool:
+    return bool((await health(desk)).get("closed"))
 
 
 async def test_a_log_that_fails_a_write_closes_admission_and_its_bus_is_started_again(up: Up) -> None:
@@ -78,6 +80,41 @@ async def test_a_log_that_fails_a_write_closes_admission_and_its_bus_is_started_
     assert code == 0, errors
     await up.cancel(running)
     await up.judge()
+
+
+async def test_a_bus_that_may_store_no_more_says_so_at_once_and_goes_on_where_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses and is not stalled: nobody starts it again, and with more room everything goes on."""
+    config = bus_server._CONFIG
+    async with cell_at(tmp_path / "cell") as cell:
+        running = await cell.submit(Job("goes-on", "exec sleep 600", end="job-cancelled"))
+        await cell.event(running, "attempt-started")
+        monkeypatch.setattr(bus_server, "_CONFIG", config.replace("1PB", "1MB"))
+        (old,) = cell.kill("bus")
+        await cell.replaced("bus", old)
+        small = cell.pid("bus")
+        refusal = await _refusal(cell)
+        assert (refusal["code"], refusal["description"]) == (503, "insufficient resources")
+        waiting = asyncio.create_task(cell.submit(Job("waits-for-room")))
+        await eventually(lambda: is_closed(cell), "admission is closed")
+        assert not (await health(cell))["is_stalled"]
+        assert cell.pid("bus") == small
+        monkeypatch.setattr(bus_server, "_CONFIG", config)
+        cell.kill("bus")
+        await cell.replaced("bus", small)
+        await cell.over(await waiting)
+        assert not cell.journal.of_job(running, "attempt-ending", "attempt-ended")
+        await cell.cancel(running)
+
+
+async def _refusal(cell: Cell) -> dict[str, Any]:
+    """What the bus says to the first command that it does not take; garbage of 60 KB each."""
+    while True:
+        reply = await cell.client.request(cell.subjects.command("ci", "cancel-job"), bytes(60_000), timeout=5)
+        answer = json.loads(reply.data)
+        if "error" in answer:
+            return dict(answer["error"])
 
 
 async def test_a_bus_that_only_stood_still_is_left_alone(up: Up) -> None:

@@ -54,8 +54,9 @@ log_file: "{home}/bus.log"
 log_size_limit: 16777216
 jetstream {{
   store_dir: "{home}/jetstream"
-  # Streams have their own limits; without this, the sum of them is refused on a small disk.
-  max_file_store: 1TB
+  # Streams have their own limits; without this, the sum of them is refused on a small disk. The disk itself is the
+  # limit, and watched (room.py): at one of its own the bus refuses reports and renewals together with new work.
+  max_file_store: 1PB
   # An acknowledgement means: on disk. A power cut takes back nothing (bus.md 1).
   sync_interval: always
 }}
