@@ -20,7 +20,7 @@ EACH_KIB = 96
 BUS_MIB = 96
 """What a small cell's bus has besides."""
 LOOKS = 40
-NOISE_S = 0.15
+NOISE_S = 0.25
 """As in test_floods: what a machine with much else to do may add to one answer."""
 
 
