@@ -15,9 +15,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CROWDED = tuple(f"crowd-{number}" for number in range(10))
 """Accounts to which ten thousand belong."""
-EACH_KIB = 96
-"""What an idle connection may cost the bus: 85 are measured, for buffers, routines and rights; 1 GiB for all."""
-BUS_MIB = 96
+EACH_KIB = 112
+"""What an idle connection may cost the bus: 85 are measured, for buffers, routines and rights; 1.1 GiB for all."""
+BUS_MIB = 128
 """What a small cell's bus has besides."""
 LOOKS = 40
 NOISE_S = 0.25
