@@ -77,17 +77,18 @@ check: $(DEV_READY) ## format, lint, types, floors, generated schemas: all but t
 test: $(DEV_READY) ## the tests that need nothing but Python; none is skipped
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" --ignore=tests/peers $(PYTEST_ARGS)
 
-# What tests/peers builds and starts: a C compiler for the fake NVML. Brought where we may bring it.
+# What tests/peers builds and starts: a C compiler for the fake NVML, strace to break a disk. Brought where we may.
 .PHONY: peers
 peers:
-	@if printf '#include <stdio.h>\n' | gcc -fsyntax-only -x c - 2>/dev/null; then exit 0; fi; \
+	@if printf '#include <stdio.h>\n' | gcc -fsyntax-only -x c - 2>/dev/null && command -v strace >/dev/null; \
+	then exit 0; fi; \
 	if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then \
-		echo "make: test-peers needs gcc and the headers of the C library; not root on Debian, so not installed here" >&2; \
+		echo "make: test-peers needs gcc, the headers of the C library and strace; not root on Debian, so not installed here" >&2; \
 		exit 1; \
 	fi; \
-	echo "make: installing gcc and libc6-dev for test-peers"; \
+	echo "make: installing gcc, libc6-dev and strace for test-peers"; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev strace >/dev/null
 
 .PHONY: test-peers
 test-peers: $(DEV_READY) peers ## the tests beside other systems; as root on Debian it installs what they need

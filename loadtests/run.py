@@ -18,6 +18,7 @@ sys.path[1:1] = [str(ROOT), str(ROOT / "services"), str(ROOT / "schemas")]
 from answer import answer  # noqa: E402 - the sources are found only from here on
 from cycle import cycle  # noqa: E402 - as above
 from figure import Figure, Limits, machine, missed, report_of, table_of  # noqa: E402 - as above
+from floods import floods  # noqa: E402 - as above
 from fold import fold  # noqa: E402 - as above
 from killed import killed  # noqa: E402 - as above
 from live import ACCOUNT, Live, cell, contract  # noqa: E402 - as above
@@ -58,6 +59,11 @@ async def _secured(load: dict[str, Any]) -> list[Figure]:
 async def _seeing(load: dict[str, Any]) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="fairlease-load-") as name:
         return [*yardsticks(Path(name)), *await seeing(Path(name), load)]
+
+
+async def _floods(load: dict[str, Any]) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="fairlease-load-") as name:
+        return [*yardsticks(Path(name)), *await floods(Path(name), load)]
 
 
 async def _runs(load: dict[str, Any]) -> list[Figure]:
@@ -102,6 +108,7 @@ _MEASURED: dict[str, Callable[[dict[str, Any]], list[Figure]]] = {
     "spine": lambda load: asyncio.run(_spine(load)),
     "rules": lambda load: rules(load["turns"], load["seed"]),
     "runs": lambda load: asyncio.run(_runs(load)),
+    "floods": lambda load: asyncio.run(_floods(load)),
     "secured": lambda load: asyncio.run(_secured(load)),
     "seeing": lambda load: asyncio.run(_seeing(load)),
 }

@@ -10,8 +10,19 @@ from fairlease.runtime import bus_server, streams
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.settings import Settings
 from fairlease_schemas.subjects import Subjects
+from tests.hostile import counted
 
 _NUMBERS = itertools.count(1)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says what the hostile corpora and the fuzzing fed to whom, and the dearest of it."""
+    reports = [one for outcome in ("passed", "failed") for one in terminalreporter.stats.get(outcome, ())]
+    lines = sorted(counted.summary(found for one in reports for found in getattr(one, "user_properties", ())))
+    if lines:
+        terminalreporter.section("hostile input")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="module")

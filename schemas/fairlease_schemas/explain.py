@@ -381,6 +381,8 @@ class Health(View, frozen=True, kw_only=True, tag_field="kind", tag="Health"):
 
     `version` is its release, empty where nobody knows it; at `metrics_port` its machine answers for its figures, 0 for
     nowhere.
+    `closed` is why it takes no new work now, empty when it does. `is_stalled`: the bus answers, and the log took none
+    of two records in a row, which only a new start of the bus mends.
     """
 
     service: str
@@ -393,6 +395,8 @@ class Health(View, frozen=True, kw_only=True, tag_field="kind", tag="Health"):
     fold_version: str
     version: str = ""
     metrics_port: int = 0
+    closed: str = ""
+    is_stalled: bool = False
 
 
 Reply = (

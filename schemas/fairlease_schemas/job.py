@@ -1,6 +1,7 @@
 """A job's life, as admission records it (scope `intake`)."""
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -81,6 +82,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     array: Array | None = None
     state_digest: str = ""
     evaluation: str = ""
+
+
+ADMISSION: Final = "admission"
+"""The field of the one problem that is not its sender's: no new work is taken now, and the same may be sent later."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

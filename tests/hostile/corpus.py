@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.hostile.counted import Bill
+
 T = TypeVar("T")
 Entry = dict[str, Any]
 
@@ -43,8 +45,10 @@ def _part(part: str | dict[str, Any]) -> bytes:
     return "".join(text.replace("{}", str(number)) for number in range(part["times"])).encode()
 
 
-def cost(call: Callable[[], T], most_s: float = MOST_CPU_S, *, is_traced: bool = True) -> tuple[T, list[str]]:
-    """What the call gives, and what it cost too much: processor time, or memory at its peak.
+def cost(
+    call: Callable[[], T], most_s: float = MOST_CPU_S, *, is_traced: bool = True, bill: Bill, name: str
+) -> tuple[T, list[str]]:
+    """What the call gives, and what it cost too much: processor time, or memory at its peak. All goes on the bill.
 
     The quickest of a few tries counts, because a shared machine may only ever be slower than the code is.
     """
@@ -56,6 +60,7 @@ def cost(call: Callable[[], T], most_s: float = MOST_CPU_S, *, is_traced: bool =
             break
     told = [f"took {took_s * 1000:.0f} ms"] if took_s >= most_s else []
     if not is_traced:
+        bill.add(name, took_s, 0)
         return found, told
     tracemalloc.start()
     try:
@@ -63,6 +68,7 @@ def cost(call: Callable[[], T], most_s: float = MOST_CPU_S, *, is_traced: bool =
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    bill.add(name, took_s, peak)
     return found, told + ([f"took {peak >> 20} MiB"] if peak >= MOST_BYTES else [])
 
 

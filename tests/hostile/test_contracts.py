@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,10 @@ from fairlease_schemas.commands import SubmitJob
 from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
 from fairlease_schemas.subjects import Subjects
 from tests.hostile.corpus import MOST_BYTES, MOST_CPU_S, Entry, cost, entries, hidden_in, made
+from tests.hostile.counted import CORPUS, Bill
 from tests.house.tree import ROOT, report
 
+Recorder = Callable[[str, object], None]
 GOOD: dict[str, Any] = {
     "apiVersion": "fairlease/v1",
     "kind": "Job",
@@ -86,14 +88,15 @@ def put(at: str, value: object) -> dict[str, Any]:
 
 
 # what must hold of each -------------------------------------------------------------------------------
-def file_findings(path: Path, raw: bytes, entry: Entry) -> Iterator[str]:
+def file_findings(path: Path, raw: bytes, entry: Entry, bill: Bill) -> Iterator[str]:
     """What is wrong with how the command line takes this file."""
     path.write_bytes(raw)
     # Up to 16 KiB at once; beyond by the size, for the reader of YAML is a slow one. A few entries say what they take.
     most_s = MOST_CPU_S + max(0, min(len(raw), 64 * 1024) - 16 * 1024) / 1024 * 0.004
     # A file between these two sizes is bounded by its size, and the worst of them are whole processes below.
     is_traced = "at" not in entry and not 4_096 < len(raw) <= 65_536
-    (code, err), costs = cost(lambda: typed(path), entry.get("most_ms", 0) / 1000 or most_s, is_traced=is_traced)
+    most_s = entry.get("most_ms", 0) / 1000 or most_s
+    (code, err), costs = cost(lambda: typed(path), most_s, is_traced=is_traced, bill=bill, name=entry["name"])
     yield from costs
     if hidden := hidden_in(err):
         yield f"prints {sorted(hidden)}"
@@ -110,9 +113,9 @@ def file_findings(path: Path, raw: bytes, entry: Entry) -> Iterator[str]:
             yield f"says as data {err[:200]}"
 
 
-def wire_findings(contract: bytes, entry: Entry) -> Iterator[str]:
+def wire_findings(contract: bytes, entry: Entry, bill: Bill) -> Iterator[str]:
     """What is wrong with how admission's edge takes this contract."""
-    (said, body), costs = cost(lambda: sent(contract))
+    (said, body), costs = cost(lambda: sent(contract), bill=bill, name=entry["name"])
     yield from costs
     answer = Answer(stream="FL_LAB_INBOX_ann", seq=1, time_ms=1, who="ann", said=said)
     if hidden := hidden_in(msgspec.json.encode(answer).decode()):
@@ -136,63 +139,69 @@ def wire_findings(contract: bytes, entry: Entry) -> Iterator[str]:
 
 
 # the corpora ------------------------------------------------------------------------------------------
-def test_files_of_contracts_are_refused_or_harmless(tmp_path: Path) -> None:
-    corpus = entries("contract_files.jsonl")
+def test_files_of_contracts_are_refused_or_harmless(tmp_path: Path, record_property: Recorder) -> None:
+    corpus, bill = entries("contract_files.jsonl"), Bill()
     typed(tmp_path / "warms-up.yaml")
     report(
         [
             f"{entry['name']}: {finding}"
             for entry in corpus
-            for finding in file_findings(tmp_path / "job.yaml", made(entry), entry)
+            for finding in file_findings(tmp_path / "job.yaml", made(entry), entry, bill)
         ]
     )
-    print(
-        f"{len(corpus)} hostile files of contracts, {sum(e['verdict'] == 'accepted' for e in corpus)} of them harmless"
-    )
+    harmless = sum(entry["verdict"] == "accepted" for entry in corpus)
+    record_property(CORPUS, f"{len(corpus)} hostile files of contracts, {harmless} of them harmless: {bill.told()}")
     assert len(corpus) >= 190
 
 
-def test_values_of_contracts_are_refused_or_harmless_by_both_doors(tmp_path: Path) -> None:
-    corpus = entries("contract_values.jsonl")
+def test_values_of_contracts_are_refused_or_harmless_by_both_doors(tmp_path: Path, record_property: Recorder) -> None:
+    corpus, bill = entries("contract_values.jsonl"), Bill()
     sent(json.dumps(GOOD).encode())
     findings = []
     for entry in corpus:
         raw = json.dumps(put(entry["at"], entry["value"])).encode()
-        findings += [f"{entry['name']}: by file: {one}" for one in file_findings(tmp_path / "job.yaml", raw, entry)]
-        findings += [f"{entry['name']}: by wire: {one}" for one in wire_findings(raw, entry)]
+        findings += [
+            f"{entry['name']}: by file: {one}" for one in file_findings(tmp_path / "job.yaml", raw, entry, bill)
+        ]
+        findings += [f"{entry['name']}: by wire: {one}" for one in wire_findings(raw, entry, bill)]
     report(findings)
-    print(f"{len(corpus)} hostile values of contracts, by two doors")
+    record_property(CORPUS, f"{len(corpus)} hostile values of contracts, by two doors: {bill.told()}")
     assert len(corpus) >= 350
 
 
-def test_places_for_checkpoints_are_refused_or_harmless_by_both_doors(tmp_path: Path) -> None:
+def test_places_for_checkpoints_are_refused_or_harmless_by_both_doors(
+    tmp_path: Path, record_property: Recorder
+) -> None:
     # rule: 1.7
-    corpus = entries("checkpoint_uris.jsonl")
+    corpus, bill = entries("checkpoint_uris.jsonl"), Bill()
     sent(json.dumps(GOOD).encode())
     findings = []
     for entry in corpus:
         value = {"uri": made(entry).decode("utf-8", "surrogatepass")}
         raw = json.dumps(put("spec.checkpoint", value)).encode()
-        findings += [f"{entry['name']}: by file: {one}" for one in file_findings(tmp_path / "job.yaml", raw, entry)]
-        findings += [f"{entry['name']}: by wire: {one}" for one in wire_findings(raw, entry)]
+        findings += [
+            f"{entry['name']}: by file: {one}" for one in file_findings(tmp_path / "job.yaml", raw, entry, bill)
+        ]
+        findings += [f"{entry['name']}: by wire: {one}" for one in wire_findings(raw, entry, bill)]
     report(findings)
-    print(f"{len(corpus)} hostile places for checkpoints, by two doors")
+    record_property(CORPUS, f"{len(corpus)} hostile places for checkpoints, by two doors: {bill.told()}")
     assert len(corpus) >= 190
 
 
-def test_the_wrong_type_in_any_field_is_told_or_harmless() -> None:
+def test_the_wrong_type_in_any_field_is_told_or_harmless(record_property: Recorder) -> None:
     """Every key of the schema, and one more in each block, with every value of a wrong kind."""
     schema = json.loads((ROOT / "schemas/json/contract.schema.json").read_text(encoding="utf-8"))
     sent(json.dumps(GOOD).encode())
-    findings, count = [], 0
+    findings, count, bill = [], 0, Bill()
     for at in (*paths(schema, schema), "spec.priority", "metadata.uid", "owner", "spec.checkpoint.path"):
         for value in WRONG_TYPES:
             count += 1
             raw = json.dumps(put(at, value)).encode()
-            entry: Entry = {"verdict": "accepted" if at in MAY_HOLD.get(json.dumps(value), ()) else "refused"}
-            findings += [f"{at} = {value!r}: {one}" for one in wire_findings(raw, entry)]
+            verdict = "accepted" if at in MAY_HOLD.get(json.dumps(value), ()) else "refused"
+            entry: Entry = {"verdict": verdict, "name": at}
+            findings += [f"{at} = {value!r}: {one}" for one in wire_findings(raw, entry, bill)]
     report(findings)
-    print(f"{count} wrong types in {count // len(WRONG_TYPES)} fields")
+    record_property(CORPUS, f"{count} wrong types in {count // len(WRONG_TYPES)} fields: {bill.told()}")
     assert count >= 500
 
 

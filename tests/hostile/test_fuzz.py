@@ -10,6 +10,8 @@ import base64
 import hashlib
 import io
 import json
+import os
+import random
 import shutil
 import tarfile
 import time
@@ -52,13 +54,18 @@ from fairlease_schemas.failure import FailureEvidence
 from fairlease_schemas.units import parse_length_ms, parse_memory_mib
 from tests.dsl.cell import Cell
 from tests.hostile.corpus import entries, made
+from tests.hostile.counted import FUZZED
 from tests.hostile.test_contracts import GOOD, sent
 from tests.hostile.test_messages import OWNERS, SUBJECTS, Deaf
 from tests.laws.anything import anything
-from tests.laws.examine import MANY, examine
+from tests.laws.examine import MANY, SEED, examine
 
 MOST_CPU_S = 1.0
 """No reader looks at a few KiB for longer, however slow the machine; most take microseconds."""
+INPUTS = int(os.environ.get("FAIRLEASE_FUZZ_INPUTS") or 20_000)
+"""So many bent samples are fed to every reader in `make test-long`."""
+POOL = 300
+Recorder = Callable[[str, object], None]
 at_length = pytest.mark.parametrize("examples", [60, pytest.param(MANY, id="many", marks=pytest.mark.long)])
 TOKENS = (
     *(
@@ -118,6 +125,51 @@ def bent(samples: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
         return data
 
     return st.binary(max_size=200) | st.tuples(samples, st.lists(step, max_size=6)).map(made_of)
+
+
+def bent_by(chance: random.Random, samples: list[bytes]) -> bytes:
+    """One of the samples with up to four pieces of tokens, of other samples or of its own put over or into it."""
+    data = bytearray(chance.choice(samples))
+    for _ in range(chance.randrange(1, 5)):
+        at = chance.randrange(len(data) + 1)
+        what, length = chance.randrange(5), chance.randrange(1, 40)
+        if what == 0:
+            del data[at : at + length]
+        elif what == 1:
+            data[at:at] = chance.choice(TOKENS)
+        elif what == 2:
+            data[at : at + length] = chance.randbytes(chance.randrange(4))
+        elif what == 3:
+            other = chance.choice(samples)
+            data[at:at] = other[chance.randrange(len(other) + 1) :][:length]
+        elif at < len(data):
+            data[at] ^= 1 << chance.randrange(8)
+    return bytes(data)
+
+
+class Fed:
+    """A reader, and what became of all that it was fed."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._inputs = self._refused = 0
+        self._slowest_s = 0.0
+
+    def answers(self, data: bytes) -> None:
+        """Fails when the reader raises what it does not say, or looks at the data for too long."""
+        self._inputs += 1
+        began_s = time.thread_time()
+        try:
+            self._reader.read(data)
+        except self._reader.raises:
+            self._refused += 1
+        self._slowest_s = max(self._slowest_s, time.thread_time() - began_s)
+        assert self._slowest_s < MOST_CPU_S
+
+    def told(self, name: str) -> dict[str, object]:
+        """For the summary of the run."""
+        slowest_ms = self._slowest_s * 1_000
+        return {"reader": name, "inputs": self._inputs, "refused": self._refused, "slowest_ms": slowest_ms}
 
 
 def either(*samples: bytes) -> st.SearchStrategy[bytes]:
@@ -392,24 +444,36 @@ READERS: dict[str, Reader] = {
 @at_length
 @pytest.mark.parametrize("name", READERS)
 def test_a_reader_gives_an_answer_or_its_own_no(
-    name: str, examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Recorder
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    reader, count, refused, slowest_s = READERS[name], 0, 0, 0.0
+    fed = Fed(READERS[name])
+    examine(fed.answers, bent(READERS[name].samples), examples)
+    record_property(FUZZED, fed.told(name))
 
-    def answers(data: bytes) -> None:
-        nonlocal count, refused, slowest_s
-        count += 1
-        began_s = time.thread_time()
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_withstands_very_many_inputs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Recorder
+) -> None:
+    """Samples are drawn once and bent by plain chance, again and again: twenty times as many in the same time."""
+    monkeypatch.chdir(tmp_path)
+    samples: list[bytes] = []
+
+    def keep(data: bytes) -> None:
+        samples.append(data)
+
+    examine(keep, bent(READERS[name].samples), POOL)
+    fed, chance = Fed(READERS[name]), random.Random(SEED)
+    for number in range(INPUTS):
+        data = bent_by(chance, samples)
         try:
-            reader.read(data)
-        except reader.raises:
-            refused += 1
-        slowest_s = max(slowest_s, time.thread_time() - began_s)
-        assert slowest_s < MOST_CPU_S
-
-    examine(answers, bent(reader.samples), examples)
-    print(f"{name}: {count} inputs, {refused} refused by exception, the slowest {slowest_s * 1000:.1f} ms")
+            fed.answers(data)
+        except BaseException as error:
+            error.add_note(f"input {number} of FAIRLEASE_SEED={SEED} FAIRLEASE_FUZZ_INPUTS={INPUTS}: {data!r}")
+            raise
+    record_property(FUZZED, fed.told(name))
 
 
 @at_length

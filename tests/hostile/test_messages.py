@@ -1,7 +1,7 @@
 """Hostile messages, through the edges of the services that own them and their decisions, and the explainer."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from fairlease_schemas.job import CommandRefused, JobRefused, MessageRefused
 from fairlease_schemas.subjects import Subjects
 from tests.dsl.cell import Cell
 from tests.hostile.corpus import Entry, cost, entries, hidden_in, made
+from tests.hostile.counted import CORPUS, Bill
 from tests.house.tree import report
 
 SUBJECTS = Subjects("lab")
@@ -59,12 +60,12 @@ def answered(world: World, to: str, data: bytes) -> tuple[Answer, tuple[Any, ...
     return answer, decision.events
 
 
-def message_findings(world: World, entry: Entry) -> Iterator[str]:
+def message_findings(world: World, entry: Entry, bill: Bill) -> Iterator[str]:
     """What is wrong with how a command or a report is taken."""
     data = made(entry)
     stream = SUBJECTS.reports_stream if entry["to"].startswith("report") else SUBJECTS.inbox_stream("ann")
     assert len(data) <= wanted(SUBJECTS, ("ann",))[stream]["max_msg_size"], "the bus would not take it"
-    (answer, events), costs = cost(lambda: answered(world, entry["to"], data))
+    (answer, events), costs = cost(lambda: answered(world, entry["to"], data), bill=bill, name=entry["name"])
     yield from costs
     refusals = [event for event in events if isinstance(event, REFUSALS)]
     if isinstance(answer.said, Unreadable):
@@ -149,7 +150,7 @@ def test_a_secret_in_a_command_is_told_and_in_no_record(
     assert SECRET[4:] not in kept
 
 
-def question_findings(world: World, entry: Entry) -> Iterator[str]:
+def question_findings(world: World, entry: Entry, bill: Bill) -> Iterator[str]:
     """What is wrong with how the explainer takes a question."""
     data = made(entry)
 
@@ -157,7 +158,7 @@ def question_findings(world: World, entry: Entry) -> Iterator[str]:
         return world
 
     handler = handlers(lambda: world, past)[entry["to"].removeprefix("ask.")]
-    raw, costs = cost(lambda: asyncio.run(handler(data)))
+    raw, costs = cost(lambda: asyncio.run(handler(data)), bill=bill, name=entry["name"])
     yield from costs
     reply = msgspec.json.decode(raw)
     is_trouble = (
@@ -181,25 +182,29 @@ class Deaf:
         self.heard.append(order)
 
 
-def order_findings(entry: Entry) -> Iterator[str]:
+def order_findings(entry: Entry, bill: Bill) -> Iterator[str]:
     """What is wrong with how an agent takes an order."""
     data, host = made(entry), Deaf()
-    _, costs = cost(lambda: agent._obey(host, data))  # type: ignore[arg-type]  # all that is asked of a host
+    _, costs = cost(
+        lambda: agent._obey(host, data),  # type: ignore[arg-type]  # all that is asked of a host
+        bill=bill,
+        name=entry["name"],
+    )
     yield from costs
     if host.heard:
         yield "is obeyed"
 
 
-def test_messages_are_refused_or_harmless(world: World) -> None:
-    corpus = entries("messages.jsonl")
+def test_messages_are_refused_or_harmless(world: World, record_property: Callable[[str, object], None]) -> None:
+    corpus, bill = entries("messages.jsonl"), Bill()
     answered(world, "cmd.ann.submit-job", b'{"type":"submit-job","request_id":"r","contract":{}}')
     findings = []
     for entry in corpus:
         if entry["to"].startswith("ask."):
-            found = question_findings(world, entry)
+            found = question_findings(world, entry, bill)
         else:
-            found = order_findings(entry) if entry["to"] == "order" else message_findings(world, entry)
+            found = order_findings(entry, bill) if entry["to"] == "order" else message_findings(world, entry, bill)
         findings += [f"{entry['name']}: {one}" for one in found]
     report(findings)
-    print(f"{len(corpus)} hostile messages: commands, reports, questions, orders")
+    record_property(CORPUS, f"{len(corpus)} hostile commands, reports, questions and orders: {bill.told()}")
     assert len(corpus) >= 300

@@ -48,9 +48,9 @@ def known_bus(home: Path) -> str:
 class Cell(Desk):
     """A supervised cell; `pid` and `kill` reach its processes by the names the supervisor gives them."""
 
-    def __init__(self, home: Path, parts: list[Part]) -> None:
+    def __init__(self, home: Path, parts: list[Part], accounts: tuple[str, ...] = ()) -> None:
         super().__init__(home)
-        self.supervisor = Supervisor(Settings(state_dir=home, accounts=ACCOUNTS), parts, (witness,))
+        self.supervisor = Supervisor(Settings(state_dir=home, accounts=ACCOUNTS + accounts), parts, (witness,))
 
     async def start(self) -> None:
         await self.supervisor.start()
@@ -130,10 +130,18 @@ async def patrolled_cell(home: Path, *, parts: list[Part] | None = None, policy:
 
 @asynccontextmanager
 async def cell_at(
-    home: Path, *, replicas: int = 1, parts: list[Part] | None = None, policy: Policy = QUICK
+    home: Path,
+    *,
+    replicas: int = 1,
+    parts: list[Part] | None = None,
+    policy: Policy = QUICK,
+    accounts: tuple[str, ...] = (),
 ) -> AsyncIterator[Cell]:
-    """A furnished cell, judged at the end; afterwards nothing of it is left, whatever happened."""
-    cell = Cell(home, [*service_parts(replicas), agent_part(SIMULATE)] if parts is None else parts)
+    """A furnished cell, judged at the end; afterwards nothing of it is left, whatever happened.
+
+    `accounts` are more of them than every desk has.
+    """
+    cell = Cell(home, [*service_parts(replicas), agent_part(SIMULATE)] if parts is None else parts, accounts)
     try:
         await cell.start()
         await cell.furnish(policy)

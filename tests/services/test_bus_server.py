@@ -118,3 +118,17 @@ def test_a_connection_closed_for_good_ends_a_daemon(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, server.url], env=_environment(), timeout=20, check=False)
     server.stop()
     assert done.returncode == 3
+
+
+def test_a_small_limit_of_open_files_is_told_and_kept_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bus_server.resource, "getrlimit", lambda _: (1_024, 4_096))
+    server = bus_server.start(tmp_path, dies_with_parent=True)
+    server.stop()
+    assert "max_connections: 3072\n" in (tmp_path / "bus.conf").read_text()
+    (told,) = caplog.messages
+    assert told == (
+        "the bus may hold 3072 connections and not 16384: this process may open 4096 files; for more of them raise the "
+        "limit to 17408 (`ulimit -Hn`, or LimitNOFILE of the unit) and start again"
+    )

@@ -8,6 +8,7 @@ from nats.js.errors import APIError
 from fairlease.runtime import api, streams
 from fairlease.runtime.connection import Connection
 from fairlease.runtime.errors import ConfigWrong
+from fairlease.runtime.settings import Settings
 from fairlease.runtime.spans import Spans
 from fairlease_schemas.subjects import Subjects
 from tests.services.bench import record, store
@@ -86,15 +87,16 @@ class Sketch(NamedTuple):
 
     client: Connection
     subjects: Subjects
+    settings: Settings
     clock: object = None
     spans: Spans = Spans()
 
 
 @pytest.mark.parametrize("service", USED)
 async def test_a_service_needs_the_streams_that_it_uses_and_no_other(
-    client: Connection, subjects: Subjects, service: str
+    client: Connection, subjects: Subjects, settings: Settings, service: str
 ) -> None:
-    defined = import_module(f"fairlease.{service}.app").define(Sketch(client, subjects))
+    defined = import_module(f"fairlease.{service}.app").define(Sketch(client, subjects, settings))
     uses = partial(defined.uses, subjects)
     names = list(streams.wanted(subjects, ("local",)))
     prefix = subjects.log_stream.removesuffix("LOG")

@@ -5,18 +5,20 @@ the decision, the replay and the audit see only those. The body is on the bus be
 names it, so that an agent never looks for a body that does not exist.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from fairlease.runtime import edge
 from fairlease.runtime.bus import Message
 from fairlease.runtime.contracts import Contracts
+from fairlease.runtime.room import OPEN_PERMILLE, Room
 from fairlease.runtime.strict import strict_json
 from fairlease_schemas import codec, contract
 from fairlease_schemas.commands import SubmitJob
 from fairlease_schemas.credential import kind_of
 from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
-from fairlease_schemas.ids import is_request_id
-from fairlease_schemas.job import Problem
+from fairlease_schemas.ids import JobId, is_request_id, job_id
+from fairlease_schemas.job import ADMISSION, Problem
 from fairlease_schemas.subjects import Subjects
 
 MAX_BODY_BYTES: Final = 60 * 1024
@@ -24,20 +26,42 @@ MAX_BODY_BYTES: Final = 60 * 1024
 
 
 class Edge:
-    """Reads what comes to admission; stores contract bodies."""
+    """Reads what comes to admission; stores contract bodies.
 
-    def __init__(self, subjects: Subjects, contracts: Contracts) -> None:
+    While the bus's disk has no room for new work, submissions are refused, but for those that are there already. The
+    record says so, so that who decides it again needs no disk.
+    """
+
+    def __init__(self, subjects: Subjects, contracts: Contracts, room: Room, is_known: Callable[[JobId], bool]) -> None:
         self._subjects = subjects
         self._contracts = contracts
+        self._room = room
+        self._is_known = is_known
+
+    def closed(self) -> str:
+        """Why no new work is taken; empty when it is."""
+        return self._room.told() if self._room.is_closed else ""
 
     async def read(self, message: Message) -> Answer:
         """The message as the record will name it. BusAway when a body could not be stored: it comes again."""
         said = edge.read_said(message)
         if isinstance(said, SubmitJob):
             said, body = read_submission(message, said)
+            if isinstance(said, Submitted) and self._room.is_closed:
+                said = self._refused(edge.sender(self._subjects, message), said)
             if isinstance(said, Submitted):
                 await self._contracts.put(said.digest, body)
         return edge.answer_to(self._subjects, message, said)
+
+    def _refused(self, account: str, said: Submitted) -> Submitted | Misshapen:
+        """The submission as one that is refused for want of room, unless its job is there."""
+        names = (said.request_id, f"{said.request_id}/0")
+        if any(self._is_known(job_id(account, said.budget, name)) for name in names):
+            return said
+        limit = f"closed to new work from 90 % on, until it is below {OPEN_PERMILLE // 10} %"
+        way_out = "submit the same again later; whoever keeps the cell makes room on the bus's disk"
+        problem = Problem(field=ADMISSION, rule="L3", value=self._room.told(), limit=limit, way_out=way_out)
+        return Misshapen(budget=said.budget, request_id=said.request_id, problems=(problem,))
 
 
 def read_submission(message: Message, said: SubmitJob) -> tuple[Submitted | Misshapen | Unreadable, bytes]:

@@ -274,6 +274,9 @@ async def _service(link: Link, service: str) -> tuple[Check, Health | None]:
     if not health.is_ready:
         found += ", still folding the log"
         return Check(service, is_ok=False, found=found, mend="wait; ask again in a moment"), health
+    if health.closed:
+        mend = "make room on the bus's disk; a bus that stores nothing is started again by `fairlease up`"
+        return Check(service, is_ok=False, found=f"{found}; closed to new work: {health.closed}", mend=mend), health
     return Check(service, is_ok=True, found=found), health
 
 

@@ -27,11 +27,13 @@ from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.redaction import redacted
 from fairlease.runtime.settings import Settings, read_settings
 from fairlease_schemas.codec import Unreadable, understood
-from fairlease_schemas.explain import CommandAnswer, Reply, Trouble
+from fairlease_schemas.explain import CommandAnswer, Health, Reply, Trouble
 from fairlease_schemas.subjects import VERBS, Subjects, last_token
 
 ASK_S: Final = 5.0
 PUBLISH_S: Final = 5.0
+CLOSED_S: Final = 0.5
+"""How long a submission waits for a word of admission before it is sent anyway."""
 REREAD_S: Final = 1.0
 """How often an answer that was not heard is looked for in the store."""
 
@@ -104,6 +106,14 @@ class Link:
                 AWAY, f"the {service} of cell {self.settings.cell} did not answer: {error}", way_out=_START
             ) from error
         return reply.data
+
+    async def closed(self) -> str:
+        """Why admission takes no new work, in its words; empty when it does, and when nobody says."""
+        try:
+            asked = self.subjects.ask("admission", "health")
+            return understood((await self.client.request(asked, b"{}", timeout=CLOSED_S)).data, Health).closed
+        except (nats.errors.Error, Unreadable):
+            return ""
 
     async def read_log(self, host: str, attempt: str, offset: int, limit: int) -> LogPage:
         """A page of the attempt's log on one host; CommandError 69 when its agent does not answer."""

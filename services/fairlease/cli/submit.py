@@ -23,13 +23,16 @@ from fairlease.cli.exits import (
 from fairlease.cli.output import Output, output_of, print_data, print_text, say, say_advice, tell
 from fairlease.cli.parser import account_of
 from fairlease.cli.submission import Submission, advice_on, read_submission, written_out
+from fairlease.cli.table import printable
 from fairlease_schemas.explain import CommandAnswer, JobView
 from fairlease_schemas.ids import job_id
+from fairlease_schemas.job import ADMISSION
 
 if TYPE_CHECKING:
     from fairlease.cli.failure import Kept
     from fairlease.cli.packing import Packed
 
+_LATER: Final = "submit the same again later; `fairlease doctor` says what must be mended"
 _DRAIN_S: Final = 3.0
 """How long the rest of a log is waited for once the job is over."""
 
@@ -130,6 +133,7 @@ async def _submitted(args: argparse.Namespace, submission: Submission, output: O
         budget = submission.contract.spec.budget
         names = passage.jobs if is_waiting else []
         feeds = [await link.subscribe(link.subjects.feed(budget, name, ">")) for name in names]
+        await _check_open(link)
         if submission.packed is not None:
             await _uploaded(link, submission.packed, output)
         passage.is_sent = True
@@ -165,6 +169,15 @@ async def _submitted(args: argparse.Namespace, submission: Submission, output: O
     if not args.follow:  # who followed has read them
         _tell_last_lines(kept, output)
     return next((code for code in codes if code != OK), OK)
+
+
+async def _check_open(link: Any) -> None:  # noqa: ANN401 - a Link, whose import is late
+    """CommandError 75 when admission says that it takes no new work; nothing was sent then.
+
+    Where it says nothing the command is sent all the same: it is answered when admission is there.
+    """
+    if closed := await link.closed():
+        raise CommandError(LATER, f"admission takes no new work now: {printable(closed)}", way_out=_LATER)
 
 
 async def _uploaded(link: Any, packed: "Packed", output: Output) -> None:  # noqa: ANN401 - a Link, whose import is late
@@ -218,7 +231,8 @@ def _refused(raw: bytes, answer: CommandAnswer, output: Output) -> CommandError:
 
     if output.is_data:
         print_data(output.form, raw, ())
-    return refusal(answer, REFUSED, f"{answer.job or 'the job'} was refused")
+    is_closed = any(problem.field == ADMISSION for problem in answer.problems)
+    return refusal(answer, LATER if is_closed else REFUSED, f"{answer.job or 'the job'} was refused")
 
 
 def _print_ids(raw: bytes, output: Output, jobs: list[str]) -> int:

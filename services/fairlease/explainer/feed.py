@@ -8,6 +8,7 @@ tells them apart by `ce-id`. The explainer folds on only when a record's message
 import asyncio
 import json
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from fairlease.core.world import World
 from fairlease.runtime import stored
 from fairlease.runtime.errors import BusAway
 from fairlease_schemas.envelope import Record
+from fairlease_schemas.explain import CommandAnswer
 from fairlease_schemas.subjects import Subjects
 
 log = logging.getLogger("fairlease.feed")
@@ -30,6 +32,16 @@ _AT_ONCE: Final = 64
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 
 Outgoing = tuple[str, dict[str, str], bytes]
+
+
+def in_turn(answers: Iterable[CommandAnswer]) -> list[CommandAnswer]:
+    """The first answer of every account, then the second of each: who sent one waits behind no other's hundreds."""
+    counted: dict[str, int] = {}
+    turns = []
+    for answer in answers:
+        turn = counted[answer.account] = counted.get(answer.account, 0) + 1
+        turns.append((turn, answer))
+    return [answer for _, answer in sorted(turns, key=lambda one: one[0])]
 
 
 class Feed:
@@ -69,7 +81,7 @@ class Feed:
 
     def _messages(self, world: World, record: Record, position: int) -> list[Outgoing]:
         outgoing: list[Outgoing] = []
-        for answer in answers_of(world, record):
+        for answer in in_turn(answers_of(world, record)):
             name = f"{record.epoch}-{position}-answer-{answer.account}-{answer.seq}"
             subject = self._subjects.answer(answer.account, answer.seq)
             outgoing.append((subject, self._headers(name, "answer", position), _ENCODER.encode(answer)))

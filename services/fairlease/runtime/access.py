@@ -87,6 +87,7 @@ def may_subscribe(one: Identity) -> tuple[str, ...]:
 def _user(one: Identity, key: str) -> list[str]:
     answers = f'allow_responses: {{ max: 1, expires: "{_ANSWER_WITHIN}" }}'
     return [
+        f"    limits: {{ max_connections: {one.connections} }}",
         f"    users: [ {{ nkey: {key}, permissions: {{",
         f"      publish: {{ allow: {_listed(may_publish(one))} }}",
         f"      subscribe: {{ allow: {_listed(may_subscribe(one))} }}",

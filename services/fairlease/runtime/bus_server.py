@@ -10,7 +10,9 @@ import ctypes
 import fcntl
 import importlib.metadata
 import json
+import logging
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -30,8 +32,13 @@ from fairlease_schemas.subjects import VERBS
 if TYPE_CHECKING:
     from fairlease.runtime.access import Access  # it knows the client library, which nothing here needs
 
+log = logging.getLogger("fairlease.bus")
+
 HOST: Final = "127.0.0.1"
 MAX_PAYLOAD: Final = 512 * 1024
+MAX_CONNECTIONS: Final = 16_384
+_OWN_FILES: Final = 1_024
+"""What the server opens beside its connections: the files of its streams, its log."""
 _PR_SET_PDEATHSIG: Final = 1
 _POLL_S: Final = 0.005
 _NO_ACCOUNT: Final = "$G"
@@ -41,14 +48,15 @@ server_name: "{name}"
 listen: "{host}:{port}"
 max_payload: {max_payload}
 max_control_line: 4096
-max_connections: 4096
+max_connections: {connections}
 write_deadline: "10s"
 log_file: "{home}/bus.log"
 log_size_limit: 16777216
 jetstream {{
   store_dir: "{home}/jetstream"
-  # Streams have their own limits; without this, the sum of them is refused on a small disk.
-  max_file_store: 1TB
+  # Streams have their own limits; without this, the sum of them is refused on a small disk. The disk itself is the
+  # limit, and watched (room.py): at one of its own the bus refuses reports and renewals together with new work.
+  max_file_store: 1PB
   # An acknowledgement means: on disk. A power cut takes back nothing (bus.md 1).
   sync_interval: always
 }}
@@ -120,7 +128,15 @@ def start(
     lock = _locked(home)
     try:
         conf = home / "bus.conf"
-        values = {"name": name, "host": HOST, "port": chosen, "home": home, "max_payload": MAX_PAYLOAD}
+        connections = _connections()
+        values: dict[str, object] = {
+            "name": name,
+            "connections": connections,
+            "host": HOST,
+            "port": chosen,
+            "home": home,
+            "max_payload": MAX_PAYLOAD,
+        }
         values["access"] = access.text if access is not None else _OPEN
         if access is not None:
             _move_in(home, access)  # while nothing else runs on this directory
@@ -176,6 +192,23 @@ def _vouched(path: Path) -> Path:
         f"{OWN_SERVER}={str(path)[:200]!r} is not the absolute path of a program: name one, or leave it "
         "unset for the server that is installed with Fairlease"
     )
+
+
+def _connections() -> int:
+    """How many connections the bus may hold: each is an open file, of which the kernel allows a process so many.
+
+    The server raises its soft limit to the hard one by itself.
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if files == resource.RLIM_INFINITY or files >= MAX_CONNECTIONS + _OWN_FILES:
+        return MAX_CONNECTIONS
+    connections = max(files - _OWN_FILES, files // 2)
+    log.warning(
+        "the bus may hold %d connections and not %d: this process may open %d files; for more of them raise the limit "
+        "to %d (`ulimit -Hn`, or LimitNOFILE of the unit) and start again",
+        *(connections, MAX_CONNECTIONS, files, MAX_CONNECTIONS + _OWN_FILES),
+    )
+    return connections
 
 
 def _locked(home: Path) -> int:

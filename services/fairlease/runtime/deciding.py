@@ -35,6 +35,10 @@ REFUSALS_BEFORE_ONE: Final = 8
 BUSY_RECORDS_PER_S: Final = 10
 FRESH_MS: Final = 1_000
 _RETRY_S: Final = 0.1
+SLOW_S: Final = 1.0
+"""A record that the bus has not stored for so long: new work would only wait behind it."""
+_STALLED: Final = 2
+"""So many records in a row without an answer, and nothing in the log meanwhile though the bus answers."""
 _FALSE_REFUSALS: Final = 20
 _ASK_TIME_AGAIN_MS: Final = 500
 
@@ -73,6 +77,8 @@ class Deciding:
         self._false_refusals = 0
         self._in_flight, self._is_stored = "", False
         self._unsure = ""
+        self._asked_s: float | None = None
+        self._unanswered = 0
         self._reports_seen = 0
         self._time_asked_ms = 0
         self._written_s: deque[float] = deque(maxlen=BUSY_RECORDS_PER_S)
@@ -85,6 +91,17 @@ class Deciding:
             bind_contextvars(position=self._fold.world.position)  # of what is logged in this turn (telemetry)
             if not await self._turn():
                 await self._fold.news.wait()
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the log takes nothing though the bus answers: so it is after a write that failed [measured]."""
+        return self._unanswered >= _STALLED
+
+    def trouble(self) -> str:
+        """What keeps records from the log now; empty when nothing does."""
+        if self._asked_s is None or time.monotonic() - self._asked_s < SLOW_S:
+            return ""
+        return f"the log has taken no record for {time.monotonic() - self._asked_s:.0f} s"
 
     async def _turn(self) -> bool:
         """One record or none; whether to look again at once."""
@@ -176,6 +193,8 @@ class Deciding:
         self._limit = MAX_FLOOD_BATCH
         expected = world.scope_position(self._scope)
         self._in_flight, self._is_stored = record.id, False
+        self._asked_s = self._asked_s or time.monotonic()
+        before = self._fold.follower.position
         try:
             position = await self._writer.append(self._service.name, decision.kind, data, expected)
         except LogMoved:
@@ -188,6 +207,8 @@ class Deciding:
             else:
                 self._unsure = record.id
             await self._catch_up()
+            if self._fold.follower.position == before:
+                self._unanswered += 1
             return True
         except BusAway as away:
             log.warning("%s", away)
@@ -195,6 +216,7 @@ class Deciding:
             return True
         ended_ns = time.time_ns()
         self.durations.observe(max(0, ended_ns - begun_ns) / 1_000_000_000)
+        self._answered()
         self._refusals = self._false_refusals = 0
         self._count()
         await self._fold.reached(position)
@@ -204,6 +226,7 @@ class Deciding:
     def folded(self, position: int, record: Record) -> None:
         """Told of every record: the one in flight, or one whose fate was unknown, may be among them."""
         self._spans.folded(position, record)
+        self._answered()
         if record.id == self._in_flight:
             self._is_stored = True
         if self._unsure and record.id == self._unsure:
@@ -214,6 +237,10 @@ class Deciding:
                 rest_s = self._pace.count(stream, len(found), time.monotonic())
                 if rest_s:
                     asyncio.get_running_loop().call_later(rest_s, self._fold.news.set)
+
+    def _answered(self) -> None:
+        """The log moves."""
+        self._asked_s, self._unanswered = None, 0
 
     def _count(self) -> None:
         self.written += 1

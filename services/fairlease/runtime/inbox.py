@@ -22,7 +22,7 @@ MAX_BATCH: Final = 64
 MAX_BATCH_BYTES: Final = 96 * 1024
 """What the answers of one record may take; its events repeat much of it, and a record fits 256 KiB."""
 
-MAX_FLOOD_BATCH: Final = 256
+MAX_FLOOD_BATCH: Final = 128
 """The same while refusals of an inbox are told together: a thousand messages a second fit ten records."""
 
 MAX_WAITING: Final = 1_024

@@ -25,6 +25,8 @@ CORE: Final = "CORE"
 """The account of all other streams."""
 HOLDERS: Final = (LOG, CORE)
 
+CLIENT_CONNECTIONS: Final = 1_024
+"""Of one account: pipelines come in hundreds, and one that leaks its connections leaves those of the others."""
 _API: Final = "$JS.API"
 _TIMED: Final = ("admission", "ranker", "health")
 """Services that arm timers and read them."""
@@ -54,6 +56,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """How it subscribes to what it hears, where that is wider than row by row; it hears the rows all the same."""
     answers: tuple[str, ...] = ()
     """Questions it may subscribe to and answer."""
+    connections: int = 64
+    """How many it may have at a time: replicas, hosts of one agent, a person's terminals."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +169,7 @@ class _Table:
             sends=(*map(self._stored, stores), *questions, *map(self._verb, verbs)),
             hears=tuple(hears),
             ears=tuple(dict.fromkeys(way.name for way in hears)),
+            connections=CLIENT_CONNECTIONS,
         )
 
     def deployer(self) -> Identity:

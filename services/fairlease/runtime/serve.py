@@ -70,6 +70,7 @@ class Process:
         self._service: Service | None = None
         self._fold: Fold | None = None
         self._deciding: Deciding | None = None
+        self._closed: Callable[[], str] | None = None
         self._version = fold_version()
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
@@ -117,6 +118,7 @@ class Process:
             await self._probe.start(self.settings.metrics_port)
         await self._bus.start()
         service = self._service = self._define(self)
+        self._closed = service.closed
         uses = partial(service.uses, self.subjects)
         await _persist(lambda: streams.assert_config(self.client, self.subjects, uses))
         writer = LogClient(self.client, self.subjects, self.clock)
@@ -275,7 +277,7 @@ class Process:
             yield from self._service.figures(self.world)
 
     async def _health(self, _question: bytes) -> bytes:
-        deciding = self._deciding
+        deciding, closed = self._deciding, self._closed
         return canonical(
             explain.Health(
                 service=self.settings.service,
@@ -288,6 +290,8 @@ class Process:
                 fold_version=self._version,
                 version=version(),
                 metrics_port=self._probe.port,
+                closed=(closed() if closed else "") or (deciding.trouble() if deciding else ""),
+                is_stalled=deciding is not None and deciding.is_stalled,
             )
         )
 

@@ -60,6 +60,7 @@ class Service:
     `streams` are those that it reads or writes beside the log and what `verbs`, `kinds` and timers come from.
     `gather_ms` is how long a busy service waits for more messages before it writes the next record.
     `figures` makes this service's own figures whenever somebody asks.
+    `closed` says why no new work is taken now; empty when it is.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Service:
     questions: Mapping[str, Handler] = field(default_factory=dict)
     needs_fresh_time: bool = False
     gather_ms: int = 0
+    closed: Callable[[], str] | None = None
     streams: tuple[str, ...] = ()
     figures: Callable[[World], Iterable[Metric]] | None = None
 

@@ -3,7 +3,8 @@
 Every part is a process of its own and may die at any time: it is started again after a short wait
 that doubles while it keeps dying at once. When the supervisor is killed, all of them end with it, so that
 the next one finds a clean place; running jobs go on. The surprising choice: nothing is restarted *because*
-something else died. A service whose bus is away waits for it, and a job whose agent is away goes on.
+something else died. A service whose bus is away waits for it, and a job whose agent is away goes on. Only a bus that
+lives on after a write that failed is ended here, for its log would take nothing more.
 """
 
 import asyncio
@@ -24,14 +25,15 @@ from nats.aio.client import Client
 
 from fairlease.runtime import bus_server, keys, streams
 from fairlease.runtime.access import Access, access
-from fairlease.runtime.connection import connect
+from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import STAYS_DOWN, BusAway, ConfigWrong
 from fairlease.runtime.parent import PARENT_VARIABLE
 from fairlease.runtime.permissions import Identity, Plan, identities
+from fairlease.runtime.room import Room
 from fairlease.runtime.settings import Settings, simulated_host
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health
-from fairlease_schemas.subjects import SERVICES
+from fairlease_schemas.subjects import SCOPES, SERVICES
 
 log = logging.getLogger("fairlease.supervisor")
 
@@ -40,6 +42,10 @@ LONGEST_WAIT_S: Final = 5.0
 STEADY_AFTER_S: Final = 10.0
 STOP_LIMIT_S: Final = 5.0
 READY_LIMIT_S: Final = 30.0
+WATCH_S: Final = 1.0
+_ASK_S: Final = 0.5
+_RECOVERY_S: Final = 10.0
+"""How long a bus that was ended for a stalled log is given before that is looked at again."""
 
 
 class _Hosts(msgspec.Struct, frozen=True):
@@ -136,6 +142,7 @@ class Supervisor:
         finally:
             await client.close()
         self._keepers["bus"] = asyncio.create_task(self._keep_bus())
+        self._keepers["log"] = asyncio.create_task(self._watch_log())
         for part in self.parts.values():
             self._keepers[part.name] = asyncio.create_task(self._keep(part))
 
@@ -205,6 +212,46 @@ class Supervisor:
             with contextlib.suppress(BusAway, ConfigWrong):
                 self._start_bus()
 
+    async def _watch_log(self) -> None:
+        """End a bus whose log takes nothing: after a write that failed it answers, and stores no more until a start.
+
+        So it is with every other stream, and no one sees it of all: after its disk was full it is ended once there is
+        room again.
+        """
+        room, was_full = Room(self.settings.state_dir / "jetstream"), False
+        client = await self._watcher()
+        try:
+            while True:
+                await asyncio.sleep(WATCH_S)
+                room.look()
+                if not room.can_start_bus():
+                    if not was_full:
+                        log.error("the bus's disk is full: make room, and the bus is started again; %s", room.told())
+                    was_full = True
+                    continue
+                stalled = await self._stalled(client)
+                if self._bus is not None and (stalled or (was_full and not room.is_closed)):
+                    why = f"the log takes no records of {stalled}" if stalled else "its disk was full"
+                    log.error("the bus is started again, for %s; %s", why, room.told())
+                    was_full = False
+                    await asyncio.to_thread(self._bus.stop)
+                    await asyncio.sleep(_RECOVERY_S)
+        finally:
+            await client.close()
+
+    async def _watcher(self) -> Connection:
+        """A connection for questions, as soon as the bus is there."""
+        key = keys.make(self.settings.state_dir, keys.client_name(self.settings.accounts[0]))
+        while True:
+            with contextlib.suppress(BusAway):
+                return await connect(self.url, "fairlease-watch", key=key, exit_on_close=False)
+            await asyncio.sleep(WATCH_S)
+
+    async def _stalled(self, client: Client) -> str:
+        """The first service of whose records the log took none, in the order of their names; empty when all is well."""
+        found = await asyncio.gather(*(self._health(client, service) for service in sorted(SCOPES)))
+        return next((health.service for health in found if health is not None and health.is_stalled), "")
+
     async def _keep(self, part: Part) -> None:
         """Start the part, and again whenever it leaves."""
         wait = _Wait()
@@ -251,11 +298,16 @@ class Supervisor:
         return {"FAIRLEASE_METRICS_PORT": str(first + list(self.parts).index(part.name))} if first else {}
 
     async def _is_ready(self, client: Client, service: str) -> bool:
+        health = await self._health(client, service)
+        return health is not None and health.is_ready
+
+    async def _health(self, client: Client, service: str) -> Health | None:
+        """What a replica of the service says about itself; None when none does in time."""
         try:
-            reply = await client.request(self.settings.subjects.ask(service, "health"), b"{}", timeout=0.5)
-            return understood(reply.data, Health).is_ready
-        except (nats.errors.Error, Unreadable):
-            return False
+            asked = self.settings.subjects.ask(service, "health")
+            return understood((await client.request(asked, b"{}", timeout=_ASK_S)).data, Health)
+        except (nats.errors.Error, OSError, Unreadable):
+            return None
 
     async def _registered(self, client: Client) -> int:
         try:
