@@ -76,6 +76,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return url
 
 
+def servers_in(url: str) -> list[str]:
+    """The servers of a bus, written `nats://A:4222,nats://B:4222`; any of them will do."""
+    return [server for server in map(str.strip, url.split(",")) if server]
+
+
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
     """The settings of this process from FAIRLEASE_URL, _HOME, _CELL, _REPLICA and _CREDS.
 
