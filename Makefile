@@ -82,14 +82,14 @@ test: $(DEV_READY) ## the tests that need nothing but Python; none is skipped
 .PHONY: peers
 peers:
 	@if printf '#include <stdio.h>\n' | gcc -fsyntax-only -x c - 2>/dev/null && \
-		command -v promtool >/dev/null && command -v systemd-analyze >/dev/null; then exit 0; fi; \
+		command -v promtool >/dev/null && command -v systemd-analyze >/dev/null && command -v openssl >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then \
-		echo "make: test-peers needs gcc, the headers of the C library, promtool and systemd; not root on Debian, so not installed here" >&2; \
+		echo "make: test-peers needs gcc, the headers of the C library, promtool, systemd and openssl; not root on Debian, so not installed here" >&2; \
 		exit 1; \
 	fi; \
-	echo "make: installing gcc, libc6-dev, prometheus and systemd for test-peers"; \
+	echo "make: installing gcc, libc6-dev, prometheus, systemd and openssl for test-peers"; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev prometheus systemd >/dev/null
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev prometheus systemd openssl >/dev/null
 
 .PHONY: test-peers
 test-peers: $(DEV_READY) peers ## the tests beside other systems; as root on Debian it installs what they need

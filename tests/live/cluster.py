@@ -174,7 +174,7 @@ def as_toml(cell: Deployment) -> str:
     for s in cell.servers:
         lines += ["[[servers]]", f'name = "{s.name}"', f'host = "{s.host}"', f"port = {s.port}"]
         lines += [f"route_port = {s.route_port}", f"monitor_port = {s.monitor_port}"]
-    return "\n".join([*lines, "[bus]", f'store = "{cell.bus.store}"', ""])
+    return "\n".join([*lines, "[bus]", f'store = "{cell.bus.store}"', f'tls = "{cell.bus.tls}"', ""])
 
 
 @asynccontextmanager
