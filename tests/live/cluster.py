@@ -6,6 +6,7 @@ a loop that starts a process again when it has left.
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
@@ -123,6 +124,13 @@ class Cluster(Desk):
         old = self._processes[name]
         process.kill(old.pid)
         await eventually(lambda: self._processes[name] is not old, f"another {name}")
+
+    def halt(self, name: str) -> None:
+        """SIGSTOP: it stands where it is, with its sockets open."""
+        process.send(signal.SIGSTOP, self._processes[name].pid)
+
+    def go_on(self, name: str) -> None:
+        process.send(signal.SIGCONT, self._processes[name].pid)
 
     async def _keep(self, name: str) -> None:
         while True:

@@ -22,6 +22,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 GO_ON_S = 15.0
 """How long the cell may stand still when one server, or one process, is killed."""
 
+HANGING_S = 45.0
+"""The same, when a server hangs: connections to it are given up after 15 s, and its followers elect meanwhile."""
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
@@ -90,6 +93,31 @@ async def test_the_streams_stand_on_three_servers_and_declaring_them_again_chang
     await cluster.declare()
     said = (cluster.home / "logs" / "declare.log").read_text()
     assert said.endswith("every stream is there, and as it must be\n"), said
+
+
+@pytest.mark.long
+async def test_a_leader_that_hangs_is_left_and_knows_the_rest_when_it_comes_back(cluster: Cluster) -> None:
+    """Its sockets stay open: whoever is connected to it notices by three pings without an answer."""
+    is_over = asyncio.Event()
+    handing_in = asyncio.create_task(_hand_in(cluster, 77, is_over))
+    try:
+        await eventually(cluster.is_whole, "every stream stands on three servers")
+        name = await cluster.leader(cluster.log)
+        position = await cluster.journal.read()
+        halted_s = time.monotonic()
+        cluster.halt(name)
+        try:
+            took_s = await _decided_since(cluster, position, halted_s)
+        finally:
+            cluster.go_on(name)
+    finally:
+        is_over.set()
+        await handing_in
+    print(f"{name} hung; a grant after {took_s:.1f} s")
+    assert took_s <= HANGING_S
+    await cluster.over(limit_s=120)
+    await cluster.judge()
+    await eventually(cluster.is_whole, "the one that hung has all of it again")
 
 
 @pytest.mark.long
