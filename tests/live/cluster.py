@@ -100,10 +100,14 @@ class Cluster(Desk):
     async def _are_hosts_there(self) -> bool:
         return len((await self.ask("explainer", "hosts")).get("rows", ())) == HOSTS
 
-    async def leader(self, stream: str) -> str:
-        """The server that leads the stream; empty while none does."""
-        info = await api(self.client, f"STREAM.INFO.{stream}")
-        return str(info.get("cluster", {}).get("leader", ""))
+    async def leader(self) -> str:
+        """The server that leads the log, once one does."""
+
+        async def found() -> str:
+            info = await api(self.client, f"STREAM.INFO.{self.log}")
+            return str(info.get("cluster", {}).get("leader", ""))
+
+        return str(await eventually(found, "a leader of the log"))
 
     async def is_whole(self) -> bool:
         """Whether every stream has a leader and two others that have all of it: then one may die."""
@@ -122,7 +126,8 @@ class Cluster(Desk):
     async def kill(self, name: str) -> None:
         """SIGKILL; returns when another process stands in its place."""
         old = self._processes[name]
-        process.kill(old.pid)
+        if old.returncode is None:  # one that is gone already may have left its number to a stranger
+            process.kill(old.pid)
         await eventually(lambda: self._processes[name] is not old, f"another {name}")
 
     def halt(self, name: str) -> None:

@@ -5,6 +5,7 @@ leads the log, and every process, is killed in turn while work is handed in; dec
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator
 from random import Random
@@ -13,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from fairlease_schemas.subjects import SERVICES
+from tests.house.tree import ROOT
 from tests.live.cluster import REPLICAS, SERVERS, Cluster, cluster_at
 from tests.live.court import eventually
 from tests.live.workload import mixed
@@ -64,7 +66,7 @@ async def _killed(cluster: Cluster, names: list[str]) -> dict[str, float]:
     try:
         for number, wanted in enumerate(names):
             await eventually(cluster.is_whole, "every stream stands on three servers")
-            name = await cluster.leader(cluster.log) if wanted == "leader" else wanted
+            name = await cluster.leader() if wanted == "leader" else wanted
             position = await cluster.journal.read()
             killed_s = time.monotonic()
             await cluster.kill(name)
@@ -95,6 +97,18 @@ async def test_the_streams_stand_on_three_servers_and_declaring_them_again_chang
     assert said.endswith("every stream is there, and as it must be\n"), said
 
 
+async def test_the_probe_of_the_image_finds_every_server_well(cluster: Cluster) -> None:
+    await eventually(cluster.is_whole, "every stream stands on three servers")
+    for server in cluster.cell.servers:
+        asked = (str(ROOT / "infra/probe.py"), f"http://127.0.0.1:{server.monitor_port}/healthz")
+
+        async def is_well(words: tuple[str, str] = asked) -> bool:
+            probe = await asyncio.create_subprocess_exec(sys.executable, *words, stderr=asyncio.subprocess.DEVNULL)
+            return await probe.wait() == 0
+
+        await eventually(is_well, f"{server.name} is well")
+
+
 @pytest.mark.long
 async def test_a_leader_that_hangs_is_left_and_knows_the_rest_when_it_comes_back(cluster: Cluster) -> None:
     """Its sockets stay open: whoever is connected to it notices by three pings without an answer."""
@@ -102,7 +116,7 @@ async def test_a_leader_that_hangs_is_left_and_knows_the_rest_when_it_comes_back
     handing_in = asyncio.create_task(_hand_in(cluster, 77, is_over))
     try:
         await eventually(cluster.is_whole, "every stream stands on three servers")
-        name = await cluster.leader(cluster.log)
+        name = await cluster.leader()
         position = await cluster.journal.read()
         halted_s = time.monotonic()
         cluster.halt(name)
