@@ -25,7 +25,7 @@ from fairlease.runtime import keys
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.redaction import redacted
-from fairlease.runtime.settings import Settings, read_settings
+from fairlease.runtime.settings import Settings, read_settings, servers_in
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import CommandAnswer, Health, Reply, Trouble
 from fairlease_schemas.subjects import VERBS, Subjects, last_token
@@ -217,15 +217,21 @@ def _understood(raw: bytes) -> CommandAnswer:
 
 def _check_address(url: str) -> None:
     """Refuse what is no address of a bus, which the client library would only stumble over; CommandError 69."""
-    try:
-        parts = urlsplit(url if "://" in url else f"nats://{url}")
-        is_address = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_address = False
-    if not is_address:
+    servers = servers_in(url)
+    if not servers or not all(map(_is_address, servers)):
         raise CommandError(
-            AWAY, f"FAIRLEASE_URL={redacted(url)[:80]!r} is not an address", way_out="write it as nats://HOST:PORT"
+            AWAY,
+            f"FAIRLEASE_URL={redacted(url)[:80]!r} is not an address",
+            way_out="write it as nats://HOST:PORT, several servers with commas between them",
         )
+
+
+def _is_address(server: str) -> bool:
+    try:
+        parts = urlsplit(server if "://" in server else f"nats://{server}")
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ host), lengths of a contract as they were typed, all other lengths as millisecon
 """
 
 import argparse
+from pathlib import Path
 from typing import Final
 
 from fairlease.cli.parser import (
@@ -389,6 +390,7 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
         help="make a key for an agent that is started elsewhere, with its hosts",
     )
     _add_site(up)
+    _add_bus(verbs)
     serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
     serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
     serve.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="agent: simulated hosts x GPUs")
@@ -408,6 +410,21 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
     bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
     _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
+
+
+def _add_bus(verbs: "_Verbs[Parser]") -> None:
+    bus = _branch(verbs, "bus", "the bus of a cell that something else than `up` keeps running")
+    about = "write the keys, accounts and server configurations of a cell"
+    write = _leaf(bus, "write", "fairlease.cli.bus", [], about=about)
+    write.add_argument("file", type=Path, metavar="CELL.toml", help="its servers, accounts and agents")
+    write.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to; keys that are there stay")
+    declare = _leaf(bus, "declare", "fairlease.cli.bus", [], about="make the streams of the cell that are missing")
+    declare.add_argument("file", type=Path, metavar="CELL.toml", help="as for `write`")
+    declare.add_argument(
+        "--wait", type=length_ms, default=30_000, dest="wait_ms", metavar="LENGTH", help="for the servers (30s)"
+    )
+    serve = _leaf(bus, "serve", "fairlease.cli.bus", [], about="become one server of the bus, of the checked program")
+    serve.add_argument("conf", type=Path, metavar="FILE", help="the server's configuration, as `write` made it")
 
 
 def _add_site(leaf: Parser) -> None:

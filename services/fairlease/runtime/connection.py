@@ -19,7 +19,7 @@ from nats.aio.client import Client
 from fairlease.runtime.errors import EXIT_BUS_CLOSED, BusAway
 from fairlease.runtime.keys import Key, NoKey
 from fairlease.runtime.redaction import redacted
-from fairlease.runtime.settings import Settings
+from fairlease.runtime.settings import Settings, servers_in
 from fairlease.runtime.tasks import end
 
 log = logging.getLogger("fairlease.connection")
@@ -143,29 +143,33 @@ async def connect(
 ) -> Connection:
     """A connection to the bus at a URL, or at the one the settings name, by the key's identity.
 
+    Where the URL names several servers, to one of them, and to another when that one is gone.
+
     A daemon (`exit_on_close`) waits for the bus as long as it takes and ends its process when the
     connection is closed for good. Otherwise BusAway is raised when the bus does not answer within
-    `first_connect_s`, and NoKey when it refuses us; once connected, the client survives restarts of the
-    bus all the same.
+    `first_connect_s` for each of its servers, and NoKey when it refuses us; once connected, the client
+    survives restarts of the bus all the same.
     """
     url = where if isinstance(where, str) else where.bus_url()
     guard = Guard(name, exit_on_close=exit_on_close)
     client = Connection(guard)
     options = guard.options() | (key.options() if key is not None else {})
+    servers = servers_in(url)
     if exit_on_close:
-        await client.connect(servers=url, **options)
+        await client.connect(servers=servers, **options)
         return client
     guard.is_closing = True
     options["max_reconnect_attempts"] = 1
+    limit_s = first_connect_s * len(servers)  # one may be silent rather than gone: each gets its time
     try:
-        await asyncio.wait_for(client.connect(servers=url, **options), first_connect_s)
+        await asyncio.wait_for(client.connect(servers=servers, **options), limit_s)
     except (OSError, TimeoutError, nats.errors.Error, nats.errors.NoServersError) as error:
         await client.close()
         if guard.is_refused:
             who = f"the key of {key.identity}" if key is not None else "a connection without a key"
             raise NoKey(f"the bus at {url} refuses {who}: it was started without it, or with another") from None
         raise BusAway(
-            f"the bus at {redacted(url)} does not answer within {first_connect_s:g} s ({_reason(error)}); {_WAY_OUT}"
+            f"the bus at {redacted(url)} does not answer within {limit_s:g} s ({_reason(error)}); {_WAY_OUT}"
         ) from None
     guard.is_closing = False
     client.options["max_reconnect_attempts"] = -1

@@ -79,12 +79,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def bus_url(self) -> str:
         """Where the bus is; BusAway, with the way out, when nothing says so."""
         url = self.url or url_in(self.state_dir)
-        if not url:
+        if not servers_in(url):
             raise BusAway(
                 f"no bus is known: {self.state_dir / BUS_FILE} does not exist and FAIRLEASE_URL is not set; "
                 "start one with 'fairlease up', or set FAIRLEASE_URL=nats://HOST:PORT"
             )
         return url
+
+
+def servers_in(url: str) -> list[str]:
+    """The servers of a bus, written `nats://A:4222,nats://B:4222`; any of them will do."""
+    return [server for server in map(str.strip, url.split(",")) if server]
 
 
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:

@@ -125,7 +125,7 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
 async def declare(client: Client, subjects: Subjects, accounts: tuple[str, ...], *, replicas: int = 1) -> list[str]:
     """Makes the streams that are missing and returns their names; deployment alone may do this.
 
-    A stream that is there is asserted, never changed: ConfigWrong when it differs.
+    A stream that is there is asserted, never changed: ConfigWrong when it differs, also in how many servers hold it.
     """
     made = []
     for name, fields in wanted(subjects, accounts).items():
@@ -138,7 +138,7 @@ async def declare(client: Client, subjects: Subjects, accounts: tuple[str, ...],
             await api.request(client, f"STREAM.CREATE.{name}", {**present, "num_replicas": replicas})
             made.append(name)
         else:
-            compare(name, fields, found["config"])
+            compare(name, {**fields, "num_replicas": replicas}, found["config"])
     return made
 
 
