@@ -66,6 +66,22 @@ def test_a_claim_that_may_evict_elsewhere_now_lets_its_promise_go_for_the_earlie
     assert victims(here) == [filler]
 
 
+def test_a_promise_for_which_somebody_was_told_to_leave_is_kept_though_evictions_elsewhere_would_be_sooner() -> None:
+    """The job on its host has ten minutes to leave and was told; the lane's job elsewhere would need one."""
+    # rule: 6.4
+    here = cell(2)
+    own = here.submit("own", "b", min_runtime_ms=15 * MINUTE, **LONG)
+    running = whole(here, "run", min_runtime_ms=HOUR, grace_ms=10 * MINUTE)
+    claim = whole(here, "claim", "b", min_runtime_ms=15 * MINUTE)
+    before = made(here)
+    here.at(HOUR + SECOND)
+    here.submit("debug", "a", settle=False, **(DEBUG | {"gpus_per_host": 8, "min_runtime_ms": MINUTE}))
+    here.gone(own).at(HOUR + 3 * MINUTE)
+    assert claim in promises(here)
+    assert (ended(here), made(here)) == ([], before)
+    assert victims(here) == [running]
+
+
 def test_evictions_elsewhere_that_would_take_longer_leave_the_promise_as_it_is() -> None:
     """The lane's job is past its window five minutes before the start, but would take ten to leave."""
     # rule: 6.4

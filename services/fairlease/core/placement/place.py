@@ -230,7 +230,7 @@ class _PoolPlacement:
         may_claim = not placed.claims or pick.of.budget not in placed.leaves_with_claim
         plan = self._planner.plan(self._room, shape, permit, pick.job) if is_claimant else None
         promise = self._world.promises.get(pick.job)
-        if plan is not None and not is_sooner(self._policy, plan, promise, self._now_ms):
+        if plan is not None and not is_sooner(self._occupancy, plan, promise, self._now_ms):
             plan = None
         if plan is not None and not may_claim:
             # It could clear these hosts, and waits for its turn to (5.6): no worse pick is put there (4.2).

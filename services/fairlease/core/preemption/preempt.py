@@ -16,7 +16,7 @@ from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit, permit_for
 from fairlease.core.preemption.occupancy import Tenant, occupancy, tenant_of
 from fairlease.core.preemption.patience import worth_waiting
-from fairlease.core.preemption.promise import is_sooner, leaving_for, soonest, why_over
+from fairlease.core.preemption.promise import Proof, is_sooner, is_under_way, leaving_for, soonest, why_over
 from fairlease.core.preemption.victims import MAX_VICTIMS, Plan, Planner
 from fairlease.core.state import PLACED, Promise, Reservation, is_served, promise_of
 from fairlease.core.world import World
@@ -178,7 +178,7 @@ class _Step:
         if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
             return
         plan = view.planner.plan(view.room, shape, permit, job.id)
-        if plan is None or not is_sooner(self._policy, plan, self._world.promises.get(job.id), self._now_ms):
+        if plan is None or not is_sooner(view.occupancy, plan, self._world.promises.get(job.id), self._now_ms):
             return
         if self._waits_for(claim, view, shape, permit, plan) or len(plan.victims) > self._evictions_left:
             return
@@ -207,7 +207,7 @@ class _Step:
         present = self._world.promises.get(job.id)
         if proof is None or proof.start_ms <= self._now_ms:
             return
-        if present is not None and proof.start_ms > present.start_ms - max(1, self._policy.promise_gain_ms):
+        if present is not None and not self._is_better(view, proof, present):
             return
         if not self._has_room_for(claim.pool, view, proof.hosts, present) or not self._names(proof.hosts):
             return
@@ -227,6 +227,11 @@ class _Step:
         self.events.append(made)
         # Where everybody may go by now, this is the instant to say so: the next cycle would be too late.
         self._tell(view, promise_of(made, self._world.cycle.address, self._now_ms))
+
+    def _is_better(self, view: _View, proof: Proof, present: Promise) -> bool:
+        """Whether the hosts are free enough earlier, and nobody leaves for the present promise yet (6.4)."""
+        gain_ms = max(1, self._policy.promise_gain_ms)
+        return proof.start_ms <= present.start_ms - gain_ms and not is_under_way(view.occupancy, present, self._now_ms)
 
     def end_reasons(self) -> None:
         """Claims that wait for a checkpoint or a window, and those that no longer do (5.5, 9.3)."""

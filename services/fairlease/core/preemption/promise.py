@@ -25,7 +25,6 @@ from fairlease.core.state import Promise
 from fairlease.core.world import World
 from fairlease_schemas.cycle import PromiseEnd
 from fairlease_schemas.ids import HostId, JobId
-from fairlease_schemas.policy import Policy
 
 MAX_GRACES: Final = 8
 
@@ -131,11 +130,23 @@ def _departures(
     return None if is_short(lack) else leaving
 
 
-def is_sooner(policy: Policy, plan: Plan, promise: Promise | None, now_ms: int) -> bool:
+def is_sooner(occupancy: Occupancy, plan: Plan, promise: Promise | None, now_ms: int) -> bool:
     """Whether evicting now makes room earlier than the promise does, by what makes a replacement worth it (6.4)."""
     if promise is None:
         return True
+    if is_under_way(occupancy, promise, now_ms):
+        return False
+    policy = occupancy.policy
     return plan.free_by_ms(policy, now_ms) <= promise.start_ms - policy.promise_gain_ms
+
+
+def is_under_way(occupancy: Occupancy, promise: Promise, now_ms: int) -> bool:
+    """Whether the first of those who must leave for the promise may have been told: it is not replaced any more (6.4).
+
+    Whoever left for it would have left for nothing. The longest grace there counts, also of who came after it was made.
+    """
+    there = (tenant.grace_ms for host in promise.hosts for tenant in occupancy.on.get(host, ()))
+    return now_ms >= promise.start_ms - max(there, default=0) - occupancy.policy.stop_margin_ms
 
 
 def why_over(world: World, promise: Promise, now_ms: int) -> tuple[PromiseEnd, str] | None:
