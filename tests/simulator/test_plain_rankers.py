@@ -25,4 +25,5 @@ JOBS = (
 def test_an_order_ends_in_the_place_in_the_trace(
     order: Callable[[Waiting], tuple[int, ...]], expected: list[int]
 ) -> None:
-    assert [job.number for job in sorted(JOBS[::-1], key=order)] == expected
+    late_first = JOBS[::-1]
+    assert [job.number for job in sorted(late_first, key=order)] == expected
