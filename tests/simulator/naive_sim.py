@@ -1,10 +1,10 @@
 """A slow, plain simulator that shares nothing with the product: what the fast one has to agree with.
 
-Jobs and hosts are lists, time is whole milliseconds, and at each instant at which something happens everything is looked at
-anew. The rules are those of the known answers in tests/data/README.md: at one instant releases come before arrivals; a job
-of up to one host goes to the fullest host that has room (best fit), a larger one to whole empty hosts, rounded up; `fifo`
-and `sjf` are strict (nobody passes a head that does not fit) and never stop a job; `srtf` and `srsf` hand all GPUs out anew
-at each instant, by what is left, at no cost, and pass who does not fit.
+Jobs and hosts are lists, time is whole milliseconds, and at each instant at which something happens everything is
+looked at anew. The rules are those of the known answers in tests/data/README.md: at one instant releases come before
+arrivals; a job of up to one host goes to the fullest host that has room (best fit), a larger one to whole empty
+hosts, rounded up; `fifo` and `sjf` are strict (nobody passes a head that does not fit) and never stop a job; `srtf`
+and `srsf` hand all GPUs out anew at each instant, by what is left, at no cost, and pass who does not fit.
 """
 
 import csv
@@ -49,8 +49,7 @@ class Answer(NamedTuple):
 
 def philly(path: Path, from_day: str, limit: int) -> list[Job]:
     """The first `limit` jobs submitted from that day on, rows of one second in the order of the file."""
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as file:
+    with gzip.open(path, "rt") as file:
         rows = [row for row in csv.DictReader(file) if row["timestamp"] >= from_day]
     rows.sort(key=lambda row: row["timestamp"])
     rows = rows[:limit]

@@ -67,7 +67,7 @@ def test_nobody_passes_a_head_that_does_not_fit() -> None:
 
 
 def test_with_free_preemption_the_short_runs_at_once_and_the_long_goes_on_after() -> None:
-    assert _outcomes(preemptive(BIG_IN_THE_MIDDLE, 1, 8, srtf_key)) == [(0, 0, 110), (1, 1, 11), (2, 2, 31)]
+    assert _outcomes(preemptive(BIG_IN_THE_MIDDLE, 1, 8, srtf_key)) == [(0, 0, 110), (1, 1, 11), (2, 11, 31)]
 
 
 def test_remaining_service_counts_the_gpus_of_a_job() -> None:
