@@ -75,6 +75,13 @@ def muri(path: Path, stretch_permille: int) -> list[Job]:
     ]
 
 
+def muri_cluster(path: Path) -> tuple[int, int]:
+    """(hosts, GPUs on each) of a cluster as Muri writes it."""
+    with path.open() as file:
+        row = next(csv.DictReader(file))
+    return int(row["num_switch"]) * int(row["num_node_p_switch"]), int(row["num_gpu_p_node"])
+
+
 def place(free: list[int], size: int, gpus: int) -> list[tuple[int, int]] | None:
     """(host, GPUs) for a job of so many GPUs, or None. The first host wins among equals."""
     if gpus <= size:

@@ -11,6 +11,7 @@ from tests.simulator.naive_sim import (
     answer,
     fifo_key,
     muri,
+    muri_cluster,
     philly,
     place,
     preemptive,
@@ -45,7 +46,9 @@ def test_ten_thousand_jobs_on_128_hosts_do_not_wait(ten_thousand: list[Job]) -> 
 )
 def test_muri_is_as_published(key: object, mean_s: float, within: float) -> None:
     assert callable(key)
-    found = answer(preemptive(muri(DATA / "muri_trace3.csv", MURI_STRETCH_PERMILLE), 8, 8, key))
+    hosts, size = muri_cluster(DATA / "muri_n8g8.csv")
+    assert (hosts, size) == (8, 8)
+    found = answer(preemptive(muri(DATA / "muri_trace3.csv", MURI_STRETCH_PERMILLE), hosts, size, key))
     assert found.mean_completion == pytest.approx(mean_s, rel=within)
     assert found.makespan == pytest.approx(8_174_135.28, rel=0.01)
 
