@@ -149,7 +149,8 @@ def simulate_trace(
     recorded: Recorded, workload: Workload, *, policy: str, seed: int, log: IO[bytes] | None = None
 ) -> Data:
     """A recorded workload from its first arrival to its last end; what the trace lacks is in the report's rules."""
-    run = Simulation(policy, seed, TRACE_STOPPING, Period(T0, T0 + LONGEST_MS), log)
+    # A period counts what happens after its first instant, and the first arrival is at 0.
+    run = Simulation(policy, seed, TRACE_STOPPING, Period(T0 - 1, T0 + LONGEST_MS), log)
     run.hosts(workload.hosts, workload.gpus_per_host, POOL, HOSTS_PER_BLOCK)
     run.engine.say(ChangePolicy(name=workload.policy_name, policy=workload.policy), FOUNDER)
     run.budget(ROOT_BUDGET, 1)
