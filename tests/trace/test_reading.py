@@ -144,7 +144,9 @@ def test_a_burst_of_long_jobs_in_whole_seconds_is_plausible(tmp_path: Path) -> N
             "job_id,submit_time,num_chips,duration_s\n", "column walltime_limit_s: is missing", id="several missing"
         ),
         pytest.param(PHILLY.replace("\n", ",duration\n"), "column duration: stands there twice", id="a column twice"),
-        pytest.param(b"\x1f\x8b\x08\x00", "is not UTF-8 text: traces are plain CSV, unpacked", id="a packed file"),
+        pytest.param(
+            b"\x1f\x8b\x08\x00", "is not UTF-8 text: traces are plain CSV, or packed as .gz", id="a packed file"
+        ),
         pytest.param(PHILLY + "\0,1,1,1,a\n", "line 2", id="a byte that is no text"),
     ],
 )

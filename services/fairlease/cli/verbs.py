@@ -19,6 +19,7 @@ from fairlease.cli.parser import (
     array,
     block,
     check,
+    grid,
     identity_options,
     instant,
     job,
@@ -372,6 +373,18 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     play.add_argument("--cut", type=ratio, metavar="S", help="no job runs longer than S seconds of the cell's time")
     play.add_argument("--limit", type=positive, metavar="N", help="the first N jobs only")
     play.add_argument("--keep", metavar="DIR", help="keep the cell's state in this new directory")
+    about = "play a workload in virtual time with the services' own rules"
+    simulate = _leaf(verbs, "simulate", "fairlease.simulator.command", [output_options()], about=about)
+    what = simulate.add_mutually_exclusive_group(required=True)
+    what.add_argument("--workload", choices=("lab-1024",), help="the reference workload: lab-1024")
+    what.add_argument("--trace", metavar="FILE", help="a philly trace, .csv or .csv.gz")
+    simulate.add_argument("--hosts", type=grid, metavar="HxG", help="hosts x GPUs (128x8)")
+    simulate.add_argument("--days", type=ratio, metavar="N", help="measured days of the workload (30)")
+    simulate.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
+    simulate.add_argument("--limit", type=positive, metavar="N", help="the first N jobs of the trace only")
+    simulate.add_argument("--seed", type=whole, default=1, metavar="N", help="of all chance (1)")
+    simulate.add_argument("--policy", choices=("budget-window",), default="budget-window", help="budget-window")
+    simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
     up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")

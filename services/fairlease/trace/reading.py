@@ -1,6 +1,8 @@
 """A trace file, whichever of the known formats its header says it is."""
 
+import gzip
 import hashlib
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -46,7 +48,8 @@ def read_trace(path: Path, cluster_gpus: int) -> Recorded:
         lines = raw.decode("utf-8-sig").splitlines(keepends=True)
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise TraceWrong([Problem(line, "", "", "is not UTF-8 text: traces are plain CSV, unpacked")]) from error
+        text = "is not UTF-8 text: traces are plain CSV, or packed as .gz"
+        raise TraceWrong([Problem(line, "", "", text)]) from error
     format_ = format_of(header_of(lines))
     problems: list[Problem] = []
     rows = [format_.read_row(row, number) for number, row in enumerate(rows_of(lines, problems), start=1)]
@@ -81,8 +84,11 @@ def format_of(header: Sequence[str]) -> Format:
 
 
 def _bytes_of(path: Path) -> bytes:
-    with path.open("rb") as file:
-        raw = file.read(MAX_BYTES + 1)
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (EOFError, zlib.error) as error:
+        raise TraceWrong([Problem(1, "", "", f"begins a packed file that is torn: {error}")]) from error
     if len(raw) > MAX_BYTES:
         raise TraceWrong([Problem(1, "", "", f"begins a file of more than {MAX_BYTES} bytes: cut it")])
     return raw
