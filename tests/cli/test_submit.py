@@ -152,7 +152,10 @@ def test_an_interrupted_wait_is_130_and_the_job_goes_on(cell: Cell) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{JOB}\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        try:
+            _, err = process.communicate(timeout=10)
+        finally:
+            process.kill()  # one that does not heed it fails this test, and must not hold up the others
     assert process.returncode == INTERRUPTED
     assert f"{JOB} goes on without this command" in err
     assert "Traceback" not in err

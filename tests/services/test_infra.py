@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -230,10 +231,12 @@ def test_the_probe_of_the_image_tells_well_from_unwell(status: int, code: int, t
         "print(server.server_port, flush=True)\n"
         "server.handle_request()\n"
     )
-    with subprocess.Popen(["python", "-c", answering], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", answering], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as server:
         assert server.stdout is not None
         port = int(server.stdout.readline())
-        words = ["python", str(INFRA / "probe.py"), f"http://127.0.0.1:{port}/readyz"]
+        words = [sys.executable, str(INFRA / "probe.py"), f"http://127.0.0.1:{port}/readyz"]
         assert subprocess.run(words, check=False, capture_output=True).returncode == code
     assert subprocess.run(words, check=False, capture_output=True).returncode == 1, "nobody answers any more"
 

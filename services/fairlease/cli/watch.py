@@ -43,6 +43,17 @@ class Step(NamedTuple):
         return {"kind": "Progress", **self._asdict()}
 
 
+def heed_interrupt() -> None:
+    """End a wait that was interrupted, although the interruption got lost; asyncio.CancelledError.
+
+    `asyncio.wait_for` of Python 3.11, which the bus's client waits by, drops a cancellation that comes in the same turn
+    of the loop as what it waits for. The task still knows that it was asked to end.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 class Watch:
     """The wait for one job; `tell` hears each change of its state once."""
 
@@ -67,6 +78,7 @@ class Watch:
         start_by = heard_at + start_timeout_ms / 1000 if start_timeout_ms is not None else float("inf")
         is_over = False
         while True:
+            heed_interrupt()
             if self._now() >= poll_at:
                 answer = await self._view()
                 if answer is not None and answer.view.state in TERMINAL:  # type: ignore[union-attr]  # _view checked it
