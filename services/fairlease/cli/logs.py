@@ -13,6 +13,7 @@ from typing import Final
 from fairlease.cli.exits import FAILED, OK, TERMINAL, CommandError
 from fairlease.cli.link import Link, LogPage, linked
 from fairlease.cli.output import Output, output_of, print_text, say
+from fairlease.cli.watch import heed_interrupt
 from fairlease_schemas.explain import AttemptView, JobView
 
 PAGE_BYTES: Final = 64 * 1024
@@ -99,6 +100,7 @@ async def _read(link: Link, attempt: str, host: str, pen: Pen) -> None:
     """Print what is there now."""
     offset = 0
     while True:
+        heed_interrupt()
         page = _advanced(await link.read_log(host, attempt, offset, PAGE_BYTES), offset, host)
         if page.problem:
             raise CommandError(FAILED, f"no log from {host}: {page.problem}")
@@ -131,6 +133,7 @@ class Follower:
         """Print from attempt `first` (the latest there is) until the job is over, or only that one."""
         wanted = first
         while True:
+            heed_interrupt()
             view = await self._fresh()
             attempts = view.attempts if view is not None else ()
             if wanted is None and attempts:
@@ -154,6 +157,7 @@ class Follower:
         offset = 0
         is_last = False
         while True:
+            heed_interrupt()
             page = await self._page(host, attempt.attempt, offset)
             if page.data:
                 pen.write(page.data)
