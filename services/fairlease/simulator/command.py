@@ -10,6 +10,7 @@ from typing import IO, Any, Final
 from fairlease.simulator.machines import SimulationWrong
 from fairlease.simulator.runs import simulate_lab, simulate_trace
 from fairlease.simulator.scenario import lab_1024
+from fairlease.trace.complaint import DATA_FORMATS, complain
 from fairlease.trace.reading import read_trace
 from fairlease.trace.table import TraceWrong
 from fairlease.trace.workload import prepare
@@ -18,22 +19,21 @@ from fairlease_schemas.units import DAY_MS
 GOOD: Final = 0
 USAGE: Final = 64
 WRONG_INPUT: Final = 65
-_DATA: Final = ("json", "jsonl", "yaml")
 _SHOWN: Final = ("policy", "seed", "hosts", "gpus", "days", "availability", "occupancy", "impact", "progress")
 _GROUPS: Final = ("jobs", "completion", "preemption", "promises", "speed")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 with a report; 64 for options that do not go together, 65 for a workload that is wrong."""
-    is_data = args.output in _DATA
+    is_data = args.output in DATA_FORMATS
     problem = _problem(args)
     if problem:
-        return _complain(problem, USAGE, is_data=is_data)
+        return complain(problem, USAGE, is_data=is_data)
     try:
         with _log(args.log) as log:
             report = _lab(args, log) if args.workload else _trace(args, log)
     except (TraceWrong, SimulationWrong, OSError) as error:
-        return _complain(f"{args.trace or args.workload} cannot be simulated\n{error}", WRONG_INPUT, is_data=is_data)
+        return complain(f"{args.trace or args.workload} cannot be simulated\n{error}", WRONG_INPUT, is_data=is_data)
     if is_data:
         indent = None if args.output == "jsonl" else 2
         sys.stdout.write(json.dumps(report, ensure_ascii=False, indent=indent) + "\n")
@@ -86,12 +86,3 @@ def _table(report: dict[str, Any]) -> str:
     lines += [("digest", report["digest"]), ("workload_digest", report["workload_digest"])]
     lines += [("rule", f"{rule['rule']}: {rule['count']}") for rule in report["rules"]]
     return "".join(f"{name:32} {'-' if value is None else value}\n" for name, value in lines)
-
-
-def _complain(text: str, code: int, *, is_data: bool) -> int:
-    line = f"fairlease: {text}"
-    if is_data:
-        facts = {"apiVersion": "fairlease/v1", "kind": "Error", "exit_code": code, "text": text}
-        line = json.dumps({**facts, "way_out": "", "problems": []}, ensure_ascii=False)
-    sys.stderr.write(line + "\n")
-    return code

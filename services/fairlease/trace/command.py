@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlease.runtime.errors import ShellError
+from fairlease.trace.complaint import DATA_FORMATS, complain
 from fairlease.trace.player import OnProgress, PlayFailed, Progress, play
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Recorded
@@ -30,12 +31,11 @@ NOT_GOOD: Final = 1
 USAGE: Final = 64
 WRONG_TRACE: Final = 65
 CELL_AWAY: Final = 69
-_DATA: Final = ("json", "jsonl", "yaml")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 when every job came to an end and the log replays equal, else 1; 64 and 65 for wrong arguments, 69: no cell."""
-    is_data = args.output in _DATA
+    is_data = args.output in DATA_FORMATS
     path = Path(args.file)
     hosts, gpus_per_host = args.hosts
     # What the follower and the supervisor see is in the cell's own logs; here it would break the progress line.
@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
             recorded, hosts=hosts, gpus_per_host=gpus_per_host, speed=args.speed, cut_s=args.cut, limit=args.limit or 0
         )
     except (TraceWrong, OSError) as error:
-        return _complain(f"{path} cannot be played\n{error}", WRONG_TRACE, is_data=is_data)
+        return complain(f"{path} cannot be played\n{error}", WRONG_TRACE, is_data=is_data)
     if args.keep and Path(args.keep).exists():
-        return _complain(f"--keep {args.keep}: is there already; name a new directory", USAGE, is_data=is_data)
+        return complain(f"--keep {args.keep}: is there already; name a new directory", USAGE, is_data=is_data)
     home = _home(args.keep)
     is_evidence = bool(args.keep)
     try:
@@ -56,14 +56,14 @@ def run(args: argparse.Namespace) -> int:
         is_evidence = is_evidence or not is_good(report)
     except (ShellError, OSError) as error:
         is_evidence = True
-        return _complain(f"{error}\n  the cell's state is kept in {home}", CELL_AWAY, is_data=is_data)
+        return complain(f"{error}\n  the cell's state is kept in {home}", CELL_AWAY, is_data=is_data)
     finally:
         if not is_evidence:
             shutil.rmtree(home, ignore_errors=True)
     sys.stdout.write(encoded(report, args.output) if is_data else table_of(report))
     if is_good(report):
         return GOOD
-    return _complain(
+    return complain(
         f"not every job came to an end, or the log differs; it is kept in {home}", NOT_GOOD, is_data=is_data
     )
 
@@ -113,13 +113,3 @@ def _progress(*, is_quiet: bool) -> OnProgress | None:
         sys.stderr.flush()
 
     return show
-
-
-def _complain(text: str, code: int, *, is_data: bool) -> int:
-    """Say on standard error why there is no report, in the form the command line uses for errors."""
-    line = f"fairlease: {text}"
-    if is_data:
-        facts = {"apiVersion": "fairlease/v1", "kind": "Error", "exit_code": code, "text": text}
-        line = json.dumps({**facts, "way_out": "", "problems": []}, ensure_ascii=False)
-    sys.stderr.write(line + "\n")
-    return code

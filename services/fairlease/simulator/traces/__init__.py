@@ -2,6 +2,7 @@
 
 from fairlease.simulator.traces.cells import TraceWrong
 from fairlease.simulator.traces.reading import read_trace
-from fairlease.simulator.traces.row import Ending, Rule, Trace, TraceJob
+from fairlease.simulator.traces.row import Ending, Trace, TraceJob
+from fairlease.trace.workload import Rule
 
 __all__ = ["Ending", "Rule", "Trace", "TraceJob", "TraceWrong", "read_trace"]

@@ -5,7 +5,8 @@ reader as lost, so it counts as work; that makes the simulated load a little hea
 """
 
 from fairlease.simulator.traces.cells import Problem, TraceWrong
-from fairlease.simulator.traces.row import Ending, Recorded, Rule
+from fairlease.simulator.traces.row import Ending, Recorded
+from fairlease.trace.workload import Rule
 from fairlease_schemas import codec
 from fairlease_schemas.cycle import GangGranted
 from fairlease_schemas.envelope import Event

@@ -10,8 +10,9 @@ from typing import Final
 
 from fairlease.simulator.traces.cells import Problem, TraceWrong, header_of, rows_of
 from fairlease.simulator.traces.own_log import read_log
-from fairlease.simulator.traces.row import Recorded, Rule, Trace, fitted, fitting_rules
+from fairlease.simulator.traces.row import Recorded, Trace, fitted, fitting_rules
 from fairlease.simulator.traces.tables import FORMATS, Format
+from fairlease.trace.workload import Rule
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 _GZIP: Final = b"\x1f\x8b"

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlease.trace.workload import Rule
+
 
 class Ending(StrEnum):
     """How the recorded job ended; a failed job fails at its recorded duration."""
@@ -37,13 +39,6 @@ class TraceJob(msgspec.Struct, frozen=True, kw_only=True):
     team: str
     user: str
     end: Ending
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence on how the trace was read, and how many rows it met."""
-
-    rule: str
-    count: int
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
