@@ -24,7 +24,7 @@ from fairlease.cli.exits import FAILED, INTERRUPTED, OK, TERMINAL, USAGE, Comman
 from fairlease.cli.link import Answer, Link, linked
 from fairlease.cli.logs import job_view
 from fairlease.cli.output import Output, output_of
-from fairlease.cli.watch import Step, Watch
+from fairlease.cli.watch import Step, Watch, heed_interrupt
 from fairlease_schemas.attach import HEARTBEAT_S, MOST_TYPED_BYTES, AttachAnswer, AttachQuestion, Shown, Taken, Typed
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import AttemptView, JobView
@@ -129,6 +129,7 @@ class _Visit:
     async def go_on(self, watching: "asyncio.Task[Answer]") -> Answer | None:
         """The job as it ended; None when the person detached."""
         while not watching.done():
+            heed_interrupt()
             place = await self._place()
             end = _End.LOST
             if place is not None:
@@ -189,6 +190,7 @@ class _Visit:
 
     async def _talk(self, place: _Place, output: str, heard: Subscription) -> _End:
         answer = await self._ask(place, output)
+        heed_interrupt()
         if answer is None or answer.is_soon:
             return _End.LOST
         if answer.is_over:
@@ -201,7 +203,7 @@ class _Visit:
             self._console.tell(f"{said} to {place.attempt} on {place.host}" + f"; {how}" * self._has_hint())
         self._is_lost = False
         with self._console.attached():
-            return await _Session(self._link, answer.input, heard, self._console).run()
+            return await Session(self._link, answer.input, heard, self._console).run()
 
     def _has_hint(self) -> bool:
         return self._is_read_only or self._console.window is not None
@@ -224,7 +226,7 @@ class _Visit:
             return None
 
 
-class _Session:
+class Session:
     """Two loops: what the terminal shows, and what is typed."""
 
     def __init__(self, link: Link, subject: str, heard: Subscription, console: Console) -> None:
@@ -241,13 +243,16 @@ class _Session:
 
     async def run(self) -> _End:
         """How it ended."""
-        loops = {asyncio.create_task(self._show()), asyncio.create_task(self._type())}
+        showing, typing = asyncio.create_task(self._show()), asyncio.create_task(self._type())
         try:
-            done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
-            return next(iter(done)).result()
+            await asyncio.wait((showing, typing), return_when=asyncio.FIRST_COMPLETED)
+            if typing.done() and typing.result() is _End.LOST:
+                # Nobody hears keys after the job's end, whose last words are here already but not yet shown.
+                await asyncio.wait((showing,), timeout=_ON_ITS_WAY_S)
+            return showing.result() if showing.done() else typing.result()
         finally:
-            for task in loops:
-                task.cancel()
+            showing.cancel()
+            typing.cancel()
 
     async def _show(self) -> _End:
         while True:
@@ -278,6 +283,7 @@ class _Session:
             self._told = self._shown
             typed = Typed(data=data, rows=rows, cols=cols, seen=self._shown, is_leaving=is_leaving)
             taken = await self._said(typed)
+            heed_interrupt()
             if is_leaving:
                 return _End.DETACHED
             if taken is None or taken.problem or self._has_lost(taken):
