@@ -22,6 +22,7 @@ from ruamel.yaml.events import (
     ScalarEvent,
     SequenceStartEvent,
 )
+from ruamel.yaml.scanner import Scanner
 
 MAX_BYTES: Final = 64 * 1024
 """A contract is sent as at most 48 KiB of JSON; the rest is for comments and white space."""
@@ -76,6 +77,7 @@ def read_document(raw: bytes) -> Document:
     """The one document in these bytes. Raises DocumentError, with the place, for anything else."""
     text = _decoded(raw)
     reader = YAML(typ="safe", pure=True)
+    reader.Scanner = _ShallowScanner
     try:
         return _Builder().fed(reader.parse(text))
     except MarkedYAMLError as error:
@@ -113,6 +115,19 @@ def _end_of(text: str) -> Place:
 
 def _place(mark: StringMark) -> Place:
     return Place(mark.line + 1, mark.column + 1)
+
+
+class _ShallowScanner(Scanner):
+    """ruamel's scanner, but of no deeper brackets: it looks a thousand of them ahead for a key, at each of them."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:  # noqa: N803, ANN401 - ruamel's names
+        if len(self.flow_context) >= MAX_DEPTH:
+            raise _too_deep(_place(self.reader.get_mark()))
+        super().fetch_flow_collection_start(TokenClass, to_push)
+
+
+def _too_deep(place: Place) -> DocumentError:
+    return DocumentError(place, f"nested deeper than {MAX_DEPTH} levels: flatten it")
 
 
 class _Level:
@@ -180,7 +195,7 @@ class _Builder:
         container: dict[str, Any] | list[Any] = {} if isinstance(event, MappingStartEvent) else []
         self._put(level, container)
         if len(self._levels) >= MAX_DEPTH:
-            raise DocumentError(place, f"nested deeper than {MAX_DEPTH} levels: flatten it")
+            raise _too_deep(place)
         self._levels.append(_Level(container, path))
 
     def _take_key(self, level: _Level, mapping: dict[str, Any], event: Event, place: Place) -> None:
