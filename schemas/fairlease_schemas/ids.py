@@ -34,8 +34,8 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _JOB_BODY_CHARS: Final = 20
 
 
-ROOT: Final = ""
-"""The budget that all others stand below; it has no name and nobody is charged to it."""
+ROOT: Final = "/"
+"""How a command names the root of the budget tree, which all others stand below and nobody is charged to."""
 
 
 def is_name(text: str) -> bool:

@@ -63,7 +63,7 @@ def test_a_budget_is_proposed_by_the_same_word(cell: Cell) -> None:
 
 def test_a_stroke_is_the_whole_cell(cell: Cell) -> None:
     verb, body = sent(cell, "budget", "member", "/", "ann", "--role", "lead")
-    assert (verb, body) == ("local/change-member", {"budget": "", "account": "ann", "role": "lead"})
+    assert (verb, body) == ("local/change-member", {"budget": "/", "account": "ann", "role": "lead"})
 
 
 def test_acceptance_names_a_report_or_force(cell: Cell) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fairlease.core.change import MAX_PROPOSALS, digest_of_changes
+from fairlease.core.change import MAX_PROPOSALS, MAX_REPORTS, digest_of_changes
 from fairlease_schemas.budget import BudgetChanged
 from fairlease_schemas.change import (
     ChangeAccepted,
@@ -38,7 +38,7 @@ def gated(**weights: int) -> Cell:
     """A cell of three days whose policy asks for reports; `lead` and `second` lead the whole of it."""
     cell = Cell().hosts(2).budgets(**(weights or {"a": 1, "b": 1}))
     for account in ("lead", "second"):
-        cell.say(ChangeMember(budget="", account=account, role="lead"), "lead")
+        cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
     cell.say(ChangePolicy(name="gated", policy=GATED), "lead")
     return cell.at(3 * DAY)
 
@@ -112,6 +112,16 @@ def test_the_same_report_twice_is_one() -> None:
     report = reported(proposed(cell, WIDE))
     cell.say(ReportChange(report=report), "lead")
     cell.when(ReportChange(report=report), who="other").then()
+
+
+def test_of_many_reports_the_newest_are_kept() -> None:
+    cell = gated()
+    proposal = proposed(cell, WIDE)
+    reports = [reported(proposal, seeds=(seed,)) for seed in range(MAX_REPORTS + 1)]
+    for report in reports:
+        cell.say(ReportChange(report=report), "anybody")
+    assert list(cell.world.proposals["wider"].reports) == [report.digest for report in reports[1:]]
+    assert problem(cell, AcceptChange(proposal="wider", report=reports[0].digest)) == ("report", "10.1")
 
 
 # what the gate refuses ------------------------------------------------------------------------------
@@ -263,7 +273,7 @@ def test_only_leads_of_the_cell_change_its_policy_once_there_are_some() -> None:
     # rule: 1.1
     cell = Cell().budgets(a=1)
     assert cell.say(ChangePolicy(name="wide", policy=Policy(margin_permille=50)), "ann")
-    cell.say(ChangeMember(budget="", account="lead", role="lead"), "lead")
+    cell.say(ChangeMember(budget="/", account="lead", role="lead"), "lead")
     assert problem(cell, ChangePolicy(name="wider", policy=Policy(margin_permille=60)), "ann") == ("name", "1.1")
     assert problem(cell, ChangeBudget(budget="c", weight=1), "ann") == ("budget", "1.1")
     assert problem(cell, ProposeChange(proposal="p", changes=(WIDE,)), "ann") == ("changes.0.name", "1.1")
@@ -274,15 +284,15 @@ def test_only_leads_of_the_cell_change_its_policy_once_there_are_some() -> None:
 @pytest.mark.parametrize(
     ("said", "field"),
     [
-        pytest.param(ChangeMember(budget="", account="lead", role=""), "role", id="the last lead"),
-        pytest.param(ChangeMember(budget="", account="ann", role="member"), "role", id="a member of the whole"),
-        pytest.param(ChangeMember(budget="", account="*", role="lead"), "role", id="everybody"),
+        pytest.param(ChangeMember(budget="/", account="lead", role=""), "role", id="the last lead"),
+        pytest.param(ChangeMember(budget="/", account="ann", role="member"), "role", id="a member of the whole"),
+        pytest.param(ChangeMember(budget="/", account="*", role="lead"), "role", id="everybody"),
     ],
 )
 def test_the_cell_keeps_leads_and_has_no_other_roles(said: ChangeMember, field: str) -> None:
     # rule: 1.1
     cell = Cell().budgets(a=1)
-    cell.say(ChangeMember(budget="", account="lead", role="lead"), "lead")
+    cell.say(ChangeMember(budget="/", account="lead", role="lead"), "lead")
     (event,) = cell.say(said, "lead")
     assert isinstance(event, CommandRefused)
     assert event.problems[0].field == field
@@ -291,8 +301,8 @@ def test_the_cell_keeps_leads_and_has_no_other_roles(said: ChangeMember, field: 
 def test_a_strangers_role_in_the_cell_is_for_its_leads_to_give() -> None:
     # rule: 1.1
     cell = Cell().budgets(a=1)
-    cell.say(ChangeMember(budget="", account="lead", role="lead"), "lead")
-    (event,) = cell.say(ChangeMember(budget="", account="ann", role="lead"), "ann")
+    cell.say(ChangeMember(budget="/", account="lead", role="lead"), "lead")
+    (event,) = cell.say(ChangeMember(budget="/", account="ann", role="lead"), "ann")
     assert isinstance(event, CommandRefused)
     assert event.problems[0].way_out == "ask lead"
 

@@ -319,7 +319,7 @@ def changes_are_judged_first() -> Cell:
     """Budgets and policy are proposed, reported on by good and bad reports, accepted, forced by two, and forgotten."""
     cell = Cell().hosts(2).budgets(a=1, b=1)
     for account in ("lead", "second"):
-        cell.say(ChangeMember(budget="", account=account, role="lead"), "lead")
+        cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
     cell.say(ChangePolicy(name="gated", policy=Policy(change_gate="reported")), "lead")
     for number, budget in enumerate("ab"):
         cell.submit(f"r{number}", budget, gpus_per_host=8)

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from fairlease.cli.exits import USAGE, CommandError
-from fairlease_schemas.ids import is_name, job_of
+from fairlease_schemas.ids import ROOT, is_name, job_of
 from fairlease_schemas.units import parse_length_ms, parse_memory_mib
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 _MAX_COUNT: Final = 10**9
 _ATTEMPT: Final = re.compile(r"job-[a-z0-9]+-a[0-9]+")
-ROOT_SIGN: Final = "/"
-"""How the root of the budget tree is written, which has no name."""
 _MONEY: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?")
 _SCORE: Final = re.compile(r"(-?)([0-9]{1,9})(?:\.([0-9]{1,3}))?")
 _BLOCK: Final = re.compile(r"(?=.{1,128}$)[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
@@ -222,7 +220,7 @@ def check(text: str) -> tuple[str, int, str]:
 
 def budget_or_root(text: str) -> str:
     """The name of a budget, or `/` for the root: the whole cell."""
-    return text if text == ROOT_SIGN else name(text)
+    return text if text == ROOT else name(text)
 
 
 def number(text: str) -> tuple[str, str]:

@@ -14,7 +14,6 @@ import msgspec
 from fairlease.cli.exits import FAILED, OK, USAGE, CommandError, Finding
 from fairlease.cli.link import Receipt, linked
 from fairlease.cli.output import output_of, print_data, print_text, say
-from fairlease.cli.parser import ROOT_SIGN
 from fairlease.cli.screens import drain_told, names
 from fairlease.cli.table import printable
 from fairlease_schemas.codec import nfc
@@ -100,8 +99,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
             )
         case "change-member":
             role = "" if args.role == "none" else args.role
-            budget = ROOT if args.budget == ROOT_SIGN else args.budget
-            return ChangeMember(budget=budget, account=args.member, role=role)
+            return ChangeMember(budget=args.budget, account=args.member, role=role)
         case "cordon-host":
             return CordonHost(host=args.host, reason=args.reason)
         case "return-host":
@@ -163,7 +161,7 @@ def _object(args: argparse.Namespace) -> str:
         case "record-evaluation":
             return f"evaluation {args.evaluation} {args.outcome}"
         case "change-member":
-            where = "the whole cell" if args.budget == ROOT_SIGN else f"budget {args.budget}"
+            where = "the whole cell" if args.budget == ROOT else f"budget {args.budget}"
             return f"{args.member} in {where}"
         case "cordon-host":
             return f"cordoning {args.host}"

@@ -57,8 +57,9 @@ def proposed(event: ChangeProposed, now_ms: int) -> Proposal:
 
 
 def with_report(proposal: Proposal, event: ChangeSimulated, now_ms: int) -> Proposal:
-    """The proposal with one report more."""
-    return msgspec.structs.replace(proposal, reports={**proposal.reports, event.report: now_ms})
+    """The proposal with one report more; of many the newest are kept."""
+    kept = list(proposal.reports.items())[1 - MAX_REPORTS :]
+    return msgspec.structs.replace(proposal, reports={**dict(kept), event.report: now_ms})
 
 
 def with_force(proposal: Proposal, event: ChangeForced) -> Proposal:

@@ -212,8 +212,10 @@ def _stranger_problem(stage: Stage, who: str, said: commands.ChangeBudget, *, is
     problem = None if is_new else lead_problem(tree, members, who, said.budget, "budget")
     parent = parent_of(tree, said)
     is_moved = is_new or parent != tree.nodes[said.budget].parent
-    if problem is None and is_moved and (parent in tree.nodes or parent == ROOT):
-        problem = lead_problem(tree, members, who, parent, "parent" if parent != ROOT else "budget")
+    if problem is None and is_moved and not parent:
+        problem = lead_problem(tree, members, who, ROOT, "budget")
+    elif problem is None and is_moved and parent in tree.nodes:
+        problem = lead_problem(tree, members, who, parent, "parent")
     return problem
 
 

@@ -2,9 +2,9 @@
 
 A role holds for the node and all below it. The surprising choice: a path on which no role was ever given
 belongs to everybody, because logs older than membership have only such trees; a node made since
-has its maker as lead, and never loses its last one, so that no budget is left to nobody. The root, which has no name,
-has leads too: they lead every budget, make those directly below it, and change the policy. While it has none everybody
-may.
+has its maker as lead, and never loses its last one, so that no budget is left to nobody. The root, which
+a command names `/`, has leads too: they lead every budget, make those directly below it, and change the
+policy. While it has none everybody may.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def lead_problem(tree: Tree, members: Members, account: AccountId, budget: Budge
     return Problem(
         field=field,
         rule="1.1",
-        value=budget[:80] or account,
+        value=budget[:80],
         limit="a lead of it, or of a budget above it" if budget != ROOT else "a lead of the whole cell",
         way_out=f"ask {shown(leads_of(tree, members, budget))}",
     )
