@@ -72,7 +72,7 @@ class ChangeBudget(
 
 
 class ChangeMember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="change-member"):
-    """Give an account (`*`: everybody) a role in a budget (`/`: the root): `member`, `lead`, or none with an empty text.
+    """Give an account (`*`: everybody) a role in a budget (`/`: the root): `member`, `lead`, none with an empty text.
 
     The root has leads alone, each by name.
     """
