@@ -9,6 +9,7 @@ from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.host import Check
 from fairlease_schemas.ids import AccountId, BudgetId, HostId, JobId
 from fairlease_schemas.policy import Policy
+from fairlease_schemas.simulated import SimulatedChange
 
 
 class SubmitJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="submit-job"):
@@ -71,7 +72,10 @@ class ChangeBudget(
 
 
 class ChangeMember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="change-member"):
-    """Give an account (`*`: everybody) a role in a budget: `member`, `lead`, or none with an empty text."""
+    """Give an account (`*`: everybody) a role in a budget (`/`: the root): `member`, `lead`, none with an empty text.
+
+    The root has leads alone, each by name.
+    """
 
     budget: BudgetId
     account: AccountId
@@ -85,6 +89,37 @@ class ChangePolicy(
 
     name: str
     policy: Policy
+    reason: str = ""
+
+
+Change = ChangePolicy | ChangeBudget
+"""What a proposal may hold."""
+
+
+class ProposeChange(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="propose-change"
+):
+    """Ask for changes that are simulated before they hold (10.1). A second one of that name replaces one's first."""
+
+    proposal: str
+    changes: tuple[Change, ...]
+    reason: str = ""
+
+
+class ReportChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="report-change"):
+    """Say what a simulation of the proposal found."""
+
+    report: SimulatedChange
+
+
+class AcceptChange(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="accept-change"
+):
+    """Let the proposal hold: by the digest of a report on it, or forced, which takes a second person (10.2)."""
+
+    proposal: str
+    report: str = ""
+    is_forced: bool = False
     reason: str = ""
 
 
@@ -133,6 +168,9 @@ VERBS = {
     "change-budget": ChangeBudget,
     "change-member": ChangeMember,
     "change-policy": ChangePolicy,
+    "propose-change": ProposeChange,
+    "report-change": ReportChange,
+    "accept-change": AcceptChange,
     "cordon-host": CordonHost,
     "return-host": ReturnHost,
     "request-drain": RequestDrain,
@@ -142,7 +180,7 @@ VERBS = {
 
 OWNERS = {
     "admission": ("submit-job", "cancel-job", "hold-job", "release-job", "record-evaluation"),
-    "ledger": ("change-budget", "change-member", "change-policy"),
+    "ledger": ("change-budget", "change-member", "change-policy", "propose-change", "report-change", "accept-change"),
     "health": ("cordon-host", "return-host", "request-drain", "undrain-host"),
 }
 """Which service answers which verbs: each reads every inbox, and only its own verbs."""

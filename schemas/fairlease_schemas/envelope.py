@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from fairlease_schemas import budget, commands, cycle, evaluation, host, job, policy, reasons, reports
+from fairlease_schemas import budget, change, commands, cycle, evaluation, host, job, policy, reasons, reports
 
 RECORD_VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 256 * 1024
@@ -90,6 +90,9 @@ Said = (
     | commands.ChangeBudget
     | commands.ChangeMember
     | commands.ChangePolicy
+    | commands.ProposeChange
+    | commands.ReportChange
+    | commands.AcceptChange
     | commands.CordonHost
     | commands.ReturnHost
     | commands.RequestDrain
@@ -126,6 +129,11 @@ Event = (
     | budget.BudgetMemberChanged
     | budget.AttemptCharged
     | policy.PolicyChanged
+    | change.ChangeProposed
+    | change.ChangeSimulated
+    | change.ChangeForced
+    | change.ChangeAccepted
+    | change.ChangeWithdrawn
     | host.HostRegistered
     | host.HostHeld
     | host.HostHoldCleared

@@ -69,6 +69,8 @@ SAMPLES: Final[dict[str, Any]] = {
     "policy": msgspec.to_builtins(Policy(lookback_ms=259_200_000)),
     "stream": Subjects("lab").inbox_stream("ann"),
     "sha256": "ab" * 32,
+    "log_digest": "ab" * 32,
+    "change": "ef" * 32,
     **json.loads("""{
     "account": "ann", "author": "lead", "owner": "carol", "budget": "vision", "request_id": "pretrain-7b-1",
     "host": "host-1", "hosts": ["host-1", "host-2"], "pool": "h100", "incarnation": "boot-8c1f", "kind": "cordon",
@@ -77,6 +79,10 @@ SAMPLES: Final[dict[str, Any]] = {
     "why": "expired", "missing": "cycle-closed", "name": "short-lookback", "verb": "cancel-job", "seq": 4, "size": 9,
     "error": "JSON is malformed: invalid character (byte 0)", "weight": 3, "cycle": 7, "number": 1,
     "for_ms": 120000, "grace_ms": 120000, "window_ms": 7200000, "held_gpu_ms": 57600000, "charged_gpu_ms": 57600000,
+    "proposal": "wider-margin", "position": 812, "source": "log", "span_ms": 604800000,
+    "changes": [{"type": "change-budget", "budget": "vision", "weight": 4}],
+    "before": {"windows_broken": 0, "loops": 0, "promises_broken": 0, "fulfilment_permille": 981},
+    "after": {"windows_broken": 0, "loops": 0, "promises_broken": 0, "fulfilment_permille": 988},
     "seqs": [4, 5, 6, 7, 8, 9, 11, 12, 13], "left": 2, "empty_in_ms": 3660000, "limit_gpus": 100, "held_gpus": 96,
     "lost_gpu_ms": 5400000, "silent_ms": 135000, "attempts": ["job-edi5652ruja532szcibj-a1"],
     "parts": [{"host": "host-1", "gpus": [0,1,2,3,4,5,6,7]}, {"host": "host-2", "gpus": [0,1,2,3,4,5,6,7]}],
@@ -101,6 +107,8 @@ SHOWN: Final[dict[str, dict[str, Any]]] = json.loads("""{
             "min_runtime_ms": 7200000, "count": 3}]}]},
     "cycle-placed": {"claims": [{"job": "job-edi5652ruja532szcibj", "pool": "h100", "licence": "under-share",
         "key": "vision/h100/2x8/7200000ms"}]},
+    "change-simulated": {"report": "cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"},
+    "change-withdrawn": {"why": "stale"},
     "evaluation-recorded": {"score_permille": 873},
     "job-held": {"reason": "wait for the new data"}, "promise-ended": {"why": "host-held", "cause": "1-77-0"},
     "eviction-ordered": {"attempt": "job-wq3vmbwq2vplyxhtr4aa-a2", "grace_ms": 30000}
@@ -135,6 +143,11 @@ budget-changed | ledger | a new piece of the tree begins at this log time; older
 budget-member-changed | ledger | the account has this role in the budget and all below it, and no other
 attempt-charged | ledger | the attempt's charge is no longer owed
 policy-changed | ledger | every later decision follows this policy and names it
+change-proposed | ledger | the proposal is open; nothing else changes
+change-simulated | ledger | the proposal may be accepted by this report
+change-forced | ledger | the proposal may be accepted by a second person, without a report
+change-accepted | ledger | the proposal is over; its changes are the events that follow
+change-withdrawn | ledger | the proposal is over; nothing else changes
 # Hosts
 host-registered | health | the host and its GPUs are known under these facts; its holds stay
 host-held | health | the host takes no new work; what runs there goes on

@@ -369,6 +369,38 @@ class PolicyView(View, frozen=True, kw_only=True, tag_field="kind", tag="Policy"
     as_of: AsOf
 
 
+class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A report on a proposal, by its digest, and when it came."""
+
+    digest: str
+    at_ms: int
+
+
+class ProposalRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One open proposal (10.1): `position`, `log_digest` and `change` are what a report must name.
+
+    `changes` are the commands that it would carry out, `forced_by` is who wants it without a report, else empty.
+    """
+
+    proposal: str
+    author: str
+    at_ms: int
+    position: int
+    log_digest: str
+    change: str
+    changes: tuple[dict[str, Any], ...]
+    reports: tuple[ReportRow, ...]
+    forced_by: str
+    is_stale: bool
+
+
+class ProposalsView(View, frozen=True, kw_only=True, tag_field="kind", tag="Proposals"):
+    """Open proposals of changes, by name."""
+
+    rows: tuple[ProposalRow, ...]
+    as_of: AsOf
+
+
 class Trouble(View, frozen=True, kw_only=True, tag_field="kind", tag="Trouble"):
     """A question that has no answer: `code` is `unknown-job`, `unknown-question` or `bad-question`."""
 
@@ -411,6 +443,7 @@ Reply = (
     | SharesView
     | HostsView
     | PolicyView
+    | ProposalsView
     | Trouble
     | Health
 )

@@ -34,6 +34,10 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _JOB_BODY_CHARS: Final = 20
 
 
+ROOT: Final = "/"
+"""How a command names the root of the budget tree, which all others stand below and nobody is charged to."""
+
+
 def is_name(text: str) -> bool:
     """Whether `text` may name a budget, host, pool or account."""
     return _NAME.fullmatch(text) is not None

@@ -33,6 +33,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     are kept for the job, and after faults on how many hosts within which span it is held.
     `on_resume_refused` is what becomes of a job whose checkpoint does not fit (8.3): `fail`, also when it is empty, or
     `restart`, clean. `return_checks` are the checks that a host must have passed before it is given back (7.4).
+    `change_gate` is what a change of policy or tree needs (10.1): nothing when it is empty, or `reported`, a proposal
+    with a report that is at most `report_valid_ms` old and measured `report_span_ms` of the cell's own log.
     `max_draining_permille` is how much of a pool drains at once, `breaker_*` how much of it may fall to holds that
     nobody asked for within a span (7.3).
     `max_grants_per_cycle` and `max_classes_per_pool` bound one record (log.md L2); they count steps.
@@ -78,6 +80,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     breaker_span_ms: int = HOUR_MS
     on_resume_refused: str = ""
     return_checks: tuple[str, ...] = ()
+    change_gate: str = ""
+    report_valid_ms: int = DAY_MS
+    report_span_ms: int = 2 * DAY_MS
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="policy-changed"):

@@ -47,7 +47,16 @@ async def test_a_bot_looks_after_hosts_and_sends_nothing_else(bus: Bus) -> None:
     before = await bus.seen(*own)
     for subject in own:
         assert "seq" in (await fixer.ask(subject, BODY) or {})
-    verbs = ("submit-job", "cancel-job", "hold-job", "change-budget", "change-member", "change-policy")
+    verbs = (
+        "submit-job",
+        "cancel-job",
+        "hold-job",
+        "change-budget",
+        "change-member",
+        "change-policy",
+        "propose-change",
+    )
+    verbs += ("report-change", "accept-change")
     await _refused(fixer, *(SUBJECTS.command("fixer", verb) for verb in verbs), SUBJECTS.bundle("fixer", "d", 0))
     await _refused(fixer, *(SUBJECTS.command("ci", verb) for verb in ("request-drain", "return-host")))
     assert await bus.seen(*own) == before

@@ -12,13 +12,16 @@ import pytest
 from fairlease.cli.document import read_document
 from fairlease_schemas import codec, generate
 from fairlease_schemas.commands import (
+    AcceptChange,
     CancelJob,
     ChangeBudget,
+    ChangeMember,
     ChangePolicy,
     CordonHost,
     HoldJob,
     RecordEvaluation,
     ReleaseJob,
+    ReportChange,
     ReturnHost,
 )
 from fairlease_schemas.contract import read_contract
@@ -29,6 +32,7 @@ from fairlease_schemas.job import After, End
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reports import CheckpointDone
 from tests.dsl.cell import Cell
+from tests.dsl.proposals import proposed, reported
 from tests.golden.record import gangs_begin_together, hosts_come_and_go
 
 HOUR_MS = 3_600_000
@@ -159,6 +163,18 @@ def eventful() -> Cell:
     return cell
 
 
+def judged() -> Cell:
+    """Proposals of changes: one that is replaced, one that is reported on, one that two force."""
+    cell = Cell().budgets(a=1)
+    cell.say(ChangeMember(budget="a", account="second", role="lead"), "lead")
+    proposed(cell, ChangeBudget(budget="a", weight=2))
+    report = reported(proposed(cell, ChangeBudget(budget="a", weight=3)))
+    cell.say(ReportChange(report=report), "lead")
+    for who in ("lead", "second"):
+        cell.say(AcceptChange(proposal="wider", is_forced=True), who)
+    return cell
+
+
 def waiting() -> Cell:
     """What waiting adds: a promise made and given up, a checkpoint, a job held, and one that follows another."""
     cell = Cell().hosts(1).budgets(a=1, b=1)
@@ -180,7 +196,7 @@ def waiting() -> Cell:
 def test_every_event_is_written_by_the_services_that_the_catalogue_names() -> None:
     named = {entry.cls: set(entry.by) for entry in generate.entries()}
     seen = set()
-    stories = (eventful(), waiting(), hosts_come_and_go(), gangs_begin_together())
+    stories = (eventful(), waiting(), judged(), hosts_come_and_go(), gangs_begin_together())
     for data in (data for story in stories for data in story.records):
         record = codec.read_record(data)
         for event in record.events:

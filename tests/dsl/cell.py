@@ -16,14 +16,17 @@ from fairlease_schemas import codec
 from fairlease_schemas.budget import AttemptCharged
 from fairlease_schemas.commands import OWNERS as VERB_OWNERS
 from fairlease_schemas.commands import (
+    AcceptChange,
     CancelJob,
     ChangeBudget,
     ChangeMember,
     ChangePolicy,
     CordonHost,
     HoldJob,
+    ProposeChange,
     RecordEvaluation,
     ReleaseJob,
+    ReportChange,
     RequestDrain,
     ReturnHost,
     UndrainHost,
@@ -45,7 +48,7 @@ NEVER = 1_000 * DAY
 OWNER = {Submitted: "admission", CancelJob: "admission", RunStarted: "admission", RunGone: "admission"}
 OWNER |= {Misshapen: "admission", HoldJob: "admission", ReleaseJob: "admission", CheckpointDone: "admission"}
 OWNER |= {RunReady: "admission", RecordEvaluation: "admission"}
-OWNER |= {ChangeBudget: "ledger", ChangeMember: "ledger", ChangePolicy: "ledger"}
+OWNER |= dict.fromkeys((ChangeBudget, ChangeMember, ChangePolicy, ProposeChange, ReportChange, AcceptChange), "ledger")
 OWNER |= dict.fromkeys((CordonHost, ReturnHost, RequestDrain, UndrainHost, HostUp), "health")
 REPORTS = (HostUp, RunReady, RunStarted, RunGone, CheckpointDone)
 assert set(VERB_OWNERS) == {"admission", "ledger", "health"}

@@ -11,12 +11,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from fairlease_schemas.commands import (
+    AcceptChange,
     CancelJob,
+    ChangeBudget,
     ChangeMember,
+    ChangePolicy,
     CordonHost,
     HoldJob,
     RecordEvaluation,
     ReleaseJob,
+    ReportChange,
     RequestDrain,
     ReturnHost,
     UndrainHost,
@@ -26,8 +30,10 @@ from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.host import Check
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import After, Array, End, Mismatch, Problem, Rendezvous
+from fairlease_schemas.policy import Policy
 from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone
 from tests.dsl.cell import DAY, HOUR, MINUTE, SECOND, T0, Cell, inventory, submitted
+from tests.dsl.proposals import proposed, reported
 
 FOLDER: Final = Path(__file__).parent
 DEBUG: Final[dict[str, object]] = {"lane": "debug", "min_runtime_ms": 10 * MINUTE, "timeout_ms": HOUR}
@@ -309,6 +315,38 @@ def evaluations_are_judged() -> Cell:
     return cell.at(HOUR)
 
 
+def changes_are_judged_first() -> Cell:
+    """Budgets and policy are proposed, reported on by good and bad reports, accepted, forced by two, and forgotten."""
+    cell = Cell().hosts(2).budgets(a=1, b=1)
+    for account in ("lead", "second"):
+        cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
+    cell.say(ChangePolicy(name="gated", policy=Policy(change_gate="reported")), "lead")
+    for number, budget in enumerate("ab"):
+        cell.submit(f"r{number}", budget, gpus_per_host=8)
+    cell.at(3 * DAY)
+    heavier, wider = ChangeBudget(budget="a", weight=3), ChangePolicy(name="wide", policy=Policy(margin_permille=50))
+    cell.say(heavier, "lead")
+    cell.say(wider, "ann")
+    good = reported(proposed(cell, heavier))
+    for report in (replace(good, span_ms=9 * DAY), replace(good, log_digest="0" * 64), good, good):
+        cell.say(ReportChange(report=report), "bot")
+    proposed(cell, wider)
+    cell.say(AcceptChange(proposal="wider", report=good.digest), "lead")
+    for _ in range(2):
+        cell.say(AcceptChange(proposal="wider", is_forced=True, reason="now"), "lead")
+    proposal = proposed(cell, heavier, ChangeBudget(budget="c", weight=1), name="heavier", who="second")
+    report = reported(proposal)
+    cell.say(ReportChange(report=report), "second")
+    cell.say(AcceptChange(proposal="heavier", report=report.digest), "second")
+    proposed(cell, wider)
+    for who in ("lead", "ann", "second"):
+        cell.say(AcceptChange(proposal="wider", is_forced=True), who)
+    proposed(cell, ChangeBudget(budget="a", weight=4), name="late")
+    cell.at(5 * DAY)
+    proposed(cell, ChangeBudget(budget="a", weight=5), name="later")
+    return cell.at(6 * DAY)
+
+
 def refusals_are_told_together() -> Cell:
     """Floods of commands that cannot be taken, at all who take commands, with good ones and others' among them."""
     cell = Cell().hosts(2).budgets(a=1)
@@ -335,6 +373,7 @@ LOGS: Final[dict[str, Callable[[], Cell]]] = {
     "gangs-begin-together": gangs_begin_together,
     "attempts-end-and-what-comes-after": attempts_end_and_what_comes_after,
     "evaluations-are-judged": evaluations_are_judged,
+    "changes-are-judged-first": changes_are_judged_first,
     "refusals-are-told-together": refusals_are_told_together,
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from fairlease.cli.exits import USAGE, CommandError
-from fairlease_schemas.ids import is_name, job_of
+from fairlease_schemas.ids import ROOT, is_name, job_of
 from fairlease_schemas.units import parse_length_ms, parse_memory_mib
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
@@ -216,6 +216,17 @@ def check(text: str) -> tuple[str, int, str]:
     if secret:
         raise argparse.ArgumentTypeError(f"the text of check {key[:40]} looks like {secret}: the log would keep it")
     return name(key), int(code), output[-MAX_OUTPUT:]
+
+
+def budget_or_root(text: str) -> str:
+    """The name of a budget, or `/` for the root: the whole cell."""
+    return text if text == ROOT else name(text)
+
+
+def number(text: str) -> tuple[str, str]:
+    """A number of a policy, written `NAME=VALUE`."""
+    key, value = pair(text)
+    return key.replace("-", "_"), value
 
 
 def account(text: str) -> str:

@@ -7,6 +7,7 @@ devices are named in every screen that shows a host. What a screen leaves out is
 from collections.abc import Iterator
 from typing import Any, Final, assert_never
 
+from fairlease.cli.proposals import proposals
 from fairlease.cli.shares import shares
 from fairlease.cli.table import Column, Style, facts, table
 from fairlease.cli.wording import ago, count, foot, gpu_hours, length, share, until
@@ -22,6 +23,7 @@ from fairlease_schemas.explain import (
     JobView,
     PlanView,
     PolicyView,
+    ProposalsView,
     QueueRow,
     QueueView,
     RankView,
@@ -62,6 +64,8 @@ def screen(
             return _job(view, now_ms, style)
         case PolicyView():
             return facts([("policy", view.name), *_numbers(view.policy)]) + foot(view.as_of, is_quiet=is_quiet)
+        case ProposalsView():
+            return proposals(view, now_ms, style, is_quiet=is_quiet)
         case CommandAnswer():
             return facts([("outcome", view.outcome), ("job", view.job), ("state", view.state)])
         case FeedEvent():
@@ -97,6 +101,8 @@ def names(view: Reply) -> tuple[str, ...]:
             return (view.host,)
         case PolicyView():
             return (view.name,)
+        case ProposalsView():
+            return tuple(row.proposal for row in view.rows)
         case Health():
             return (view.service,)
         case Trouble():

@@ -18,6 +18,7 @@ from fairlease.cli.parser import (
     answer_options,
     array,
     block,
+    budget_or_root,
     check,
     grid,
     identity_options,
@@ -28,6 +29,7 @@ from fairlease.cli.parser import (
     length_ms,
     memory,
     name,
+    number,
     output_options,
     pair,
     path,
@@ -47,6 +49,7 @@ STATES: Final = (
 COSTS: Final = ("job", "budget", "person", "evaluation", "pool")
 _QUESTIONS: Final = "fairlease.cli.questions"
 _WISHES: Final = "fairlease.cli.wishes"
+_POLICY: Final = "fairlease.cli.policy"
 _LOGS: Final = "fairlease.cli.logs"
 
 _Verbs = argparse._SubParsersAction  # noqa: SLF001 - argparse gives this type no public name
@@ -77,6 +80,7 @@ def build() -> Parser:
     _add_job(verbs, shared)
     _add_evaluation(verbs, shared)
     _add_host_and_budget(verbs, shared)
+    _add_policy(verbs, shared)
     _add_figures(verbs)
     _add_programs(verbs)
     return root
@@ -219,8 +223,6 @@ def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     shares.set_defaults(question="shares", budget=None)
     _past(shares)
     _leaf(verbs, "hosts", _QUESTIONS, parents, about="hosts, their devices and holds").set_defaults(question="hosts")
-    policy = _branch(verbs, "policy", "the numbers the cell is run by")
-    _leaf(policy, "show", _QUESTIONS, parents, about="the policy in force").set_defaults(question="policy")
 
 
 def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
@@ -317,11 +319,42 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
     change.add_argument(
         "--burst-permille", type=whole, metavar="N", help="GPUs held while others wait, of the entitled; 0: no cap"
     )
+    _propose(change)
     member = _leaf(budgets, "member", _WISHES, asking, about="let an account submit in a budget, lead it, or neither")
     member.set_defaults(wish="change-member")
-    member.add_argument("budget", type=name, metavar="NAME")
+    member.add_argument("budget", type=budget_or_root, metavar="NAME", help="a budget, or / for the whole cell")
     member.add_argument("member", type=account, metavar="ACCOUNT", help="an account, or '*' for everybody")
     member.add_argument("--role", choices=("member", "lead", "none"), default="member", help="(member)")
+
+
+def _add_policy(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+    asking = [*parents, answer_options()]
+    words = _branch(verbs, "policy", "the numbers the cell is run by: show, set, proposals, accept")
+    _leaf(words, "show", _QUESTIONS, parents, about="the policy in force").set_defaults(question="policy")
+    about = "put other numbers in force, or propose to"
+    change = _leaf(words, "set", _POLICY, asking, about=about)
+    change.set_defaults(wish="change-policy")
+    change.add_argument("name", type=name, metavar="NAME", help="what the policy with these numbers is called")
+    change.add_argument(
+        "file", nargs="?", metavar="FILE", help="numbers as `policy show -o yaml` writes them (in force)"
+    )
+    change.add_argument(
+        "--set", type=number, action="append", default=[], metavar="NUMBER=VALUE", help="one number; repeatable"
+    )
+    change.add_argument("--reason", default="", metavar="TEXT", help="kept in the log with the change")
+    _propose(change)
+    about = "changes that somebody proposed, and what simulations of them found"
+    _leaf(words, "proposals", _QUESTIONS, parents, about=about).set_defaults(question="proposals")
+    accept = _leaf(words, "accept", _POLICY, asking, about="let a proposal of policy or budgets hold")
+    accept.set_defaults(wish="accept-change")
+    accept.add_argument("proposal", type=name, metavar="PROPOSAL")
+    accept.add_argument("--report", metavar="DIGEST", help="the report on it that you have read")
+    accept.add_argument("--force", action="store_true", help="without a report: holds when a second person says so too")
+    accept.add_argument("--reason", default="", metavar="TEXT", help="kept in the log with a forced change")
+
+
+def _propose(change: Parser) -> None:
+    change.add_argument("--propose", type=name, metavar="PROPOSAL", help="change nothing yet: simulate it first")
 
 
 def _add_figures(verbs: "_Verbs[Parser]") -> None:

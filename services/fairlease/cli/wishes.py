@@ -23,6 +23,7 @@ from fairlease_schemas.commands import (
     ChangeMember,
     CordonHost,
     HoldJob,
+    ProposeChange,
     RecordEvaluation,
     ReleaseJob,
     RequestDrain,
@@ -32,29 +33,35 @@ from fairlease_schemas.commands import (
 from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.explain import CommandAnswer
 from fairlease_schemas.host import Check
+from fairlease_schemas.ids import ROOT
 from fairlease_schemas.units import format_length
 
 
 def run(args: argparse.Namespace) -> int:
     """Send `args.wish` and say what came of it: 0, or CommandError (1 when it was refused)."""
-    receipt = asyncio.run(_sent(args))
+    return tell(args, asyncio.run(_sent(args)), _object(args))
+
+
+def tell(args: argparse.Namespace, receipt: Receipt, what: str) -> int:
+    """Say what came of a command about `what`, in the form asked for; CommandError 1 when it was refused."""
     output = output_of(args)
     if output.form not in ("table", "wide"):
         print_data(output.form, receipt.raw, names(receipt.answer))
     elif receipt.answer.outcome != "refused" and not output.is_quiet:
-        print_text(_sentence(args, receipt.answer) + "\n")
+        print_text(_sentence(what, receipt.answer) + "\n")
     if receipt.answer.outcome == "refused":
-        raise refusal(receipt.answer, FAILED, f"{_object(args)}: refused")
+        raise refusal(receipt.answer, FAILED, f"{what}: refused")
     for advice in receipt.answer.advice:
         say(output, f"advice: {advice.field}: {printable(advice.text)} (rule {advice.rule})", {"advice": advice.text})
     return OK
 
 
 async def _sent(args: argparse.Namespace) -> Receipt:
-    body = msgspec.to_builtins(wish_of(args))
+    wish = wish_of(args)
+    body = msgspec.to_builtins(wish)
     del body["type"]  # the subject says it
     async with linked(args) as link:
-        return await link.send(args.wish, msgspec.json.encode(body), args.answer_timeout_ms)
+        return await link.send(str(wish.__struct_config__.tag), msgspec.json.encode(body), args.answer_timeout_ms)
 
 
 Wish = (
@@ -68,6 +75,7 @@ Wish = (
     | UndrainHost
     | ChangeBudget
     | ChangeMember
+    | ProposeChange
 )
 
 
@@ -111,7 +119,7 @@ def wish_of(args: argparse.Namespace) -> Wish:
         case "undrain-host":
             return UndrainHost(host=args.host)
         case _:
-            return ChangeBudget(
+            change = ChangeBudget(
                 budget=args.budget,
                 weight=args.weight,
                 parent=args.parent,
@@ -120,6 +128,9 @@ def wish_of(args: argparse.Namespace) -> Wish:
                 max_protected_permille=args.max_protected_permille,
                 burst_permille=args.burst_permille,
             )
+            if args.propose:
+                return ProposeChange(proposal=args.propose, changes=(change,), reason=args.reason)
+            return change
 
 
 def _check_lengths(args: argparse.Namespace) -> None:
@@ -150,7 +161,8 @@ def _object(args: argparse.Namespace) -> str:
         case "record-evaluation":
             return f"evaluation {args.evaluation} {args.outcome}"
         case "change-member":
-            return f"{args.member} in budget {args.budget}"
+            where = "the whole cell" if args.budget == ROOT else f"budget {args.budget}"
+            return f"{args.member} in {where}"
         case "cordon-host":
             return f"cordoning {args.host}"
         case "return-host":
@@ -160,11 +172,11 @@ def _object(args: argparse.Namespace) -> str:
         case "undrain-host":
             return f"calling off the drain of {args.host}"
         case _:
-            return f"budget {args.budget}"
+            return f"proposal {args.propose}" if args.propose else f"budget {args.budget}"
 
 
-def _sentence(args: argparse.Namespace, answer: CommandAnswer) -> str:
+def _sentence(what: str, answer: CommandAnswer) -> str:
     state = f" ({answer.state})" if answer.state else ""
     told = f"; {drain_told(answer.drain, answer.as_of.log_time_ms)}" if answer.drain is not None else ""
     nothing = ", there was nothing to do" if answer.outcome == "unchanged" else ""
-    return f"{_object(args)}: {answer.outcome}{nothing}{state}{told}"
+    return f"{what}: {answer.outcome}{nothing}{state}{told}"

@@ -2,7 +2,9 @@
 
 A role holds for the node and all below it. The surprising choice: a path on which no role was ever given
 belongs to everybody, because logs older than membership have only such trees; a node made since
-has its maker as lead, and never loses its last one, so that no budget is left to nobody.
+has its maker as lead, and never loses its last one, so that no budget is left to nobody. The root, which
+a command names `/`, has leads too: they lead every budget, make those directly below it, and change the
+policy. While it has none everybody may.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from fairlease.core.budget import Tree
 from fairlease_schemas.budget import BudgetMemberChanged
 from fairlease_schemas.commands import ChangeMember
 from fairlease_schemas.envelope import Answer
-from fairlease_schemas.ids import AccountId, BudgetId, is_name
+from fairlease_schemas.ids import ROOT, AccountId, BudgetId, is_name
 from fairlease_schemas.job import CommandRefused, Problem
 
 MEMBER, LEAD, EVERYBODY = "member", "lead", "*"
@@ -26,9 +28,11 @@ Members = Mapping[BudgetId, Mapping[AccountId, str]]
 def role_of(tree: Tree, members: Members, account: AccountId, budget: BudgetId) -> str:
     """`lead`, `member` or nothing: the most that the account is given on the node or above it."""
     path = tree.path(budget)
-    if is_everybodys(members, path):
+    if budget == ROOT and ROOT not in members:
+        return LEAD
+    if budget != ROOT and is_everybodys(members, path):
         return LEAD if path else ""
-    given = {members[node].get(name, "") for node in path if node in members for name in (account, EVERYBODY)}
+    given = {members.get(node, {}).get(name, "") for node in (*path, ROOT) for name in (account, EVERYBODY)}
     return LEAD if LEAD in given else MEMBER if MEMBER in given else ""
 
 
@@ -39,8 +43,8 @@ def is_everybodys(members: Members, path: list[BudgetId]) -> bool:
 
 def leads_of(tree: Tree, members: Members, budget: BudgetId) -> list[AccountId]:
     """Accounts that lead the node or one above it, by name."""
-    found = {account for node in tree.path(budget) for account, role in members.get(node, {}).items() if role == LEAD}
-    return sorted(found)
+    nodes = (*tree.path(budget), ROOT)
+    return sorted({account for node in nodes for account, role in members.get(node, {}).items() if role == LEAD})
 
 
 def with_role(members: Members, event: BudgetMemberChanged) -> Members:
@@ -57,7 +61,7 @@ def lead_problem(tree: Tree, members: Members, account: AccountId, budget: Budge
         field=field,
         rule="1.1",
         value=budget[:80],
-        limit="a lead of it, or of a budget above it",
+        limit="a lead of it, or of a budget above it" if budget != ROOT else "a lead of the whole cell",
         way_out=f"ask {shown(leads_of(tree, members, budget))}",
     )
 
@@ -91,7 +95,7 @@ def change_member(
 
 
 def _member_problem(tree: Tree, members: Members, who: AccountId, said: ChangeMember) -> Problem | None:
-    if said.budget not in tree.nodes:
+    if said.budget not in tree.nodes and said.budget != ROOT:
         return Problem(
             field="budget", rule="1.1", value=said.budget[:80], limit="a budget of the tree", way_out="make it first"
         )
@@ -111,6 +115,9 @@ def _member_problem(tree: Tree, members: Members, who: AccountId, said: ChangeMe
             limit="member, lead, or empty for none",
             way_out="write one of these",
         )
+    if said.budget == ROOT and (said.role == MEMBER or said.account == EVERYBODY):
+        limit, way_out = "single accounts as lead, for the whole cell", "make members of its budgets"
+        return Problem(field="role", rule="1.1", value=f"{said.account} {said.role}", limit=limit, way_out=way_out)
     problem = lead_problem(tree, members, who, said.budget, "budget")
     if problem is not None:
         return problem

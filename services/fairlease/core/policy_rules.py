@@ -6,6 +6,7 @@ policy is asked for. All problems are found, not the first.
 
 from collections.abc import Iterator
 
+from fairlease.core.change import REPORTED
 from fairlease.core.job import KEPT_PREEMPTIONS
 from fairlease_schemas.host import MAX_CHECKS
 from fairlease_schemas.ids import is_name
@@ -41,6 +42,11 @@ def _choices(policy: Policy) -> Iterator[Problem]:
         value, limit = policy.on_resume_refused[:80], f"{FAIL} or {RESTART}"
         way_out = f"write {FAIL} or {RESTART}, or leave it out"
         yield Problem(field="policy.on_resume_refused", rule="8.3", value=value, limit=limit, way_out=way_out)
+    if policy.change_gate not in ("", REPORTED):
+        way_out = f"write {REPORTED}, or leave it out"
+        yield Problem(
+            field="policy.change_gate", rule="10.1", value=policy.change_gate[:80], limit=REPORTED, way_out=way_out
+        )
     names = policy.return_checks
     wrong = next((name for place, name in enumerate(names) if not is_name(name) or name in names[:place]), None)
     if wrong is not None or len(names) > MAX_CHECKS:

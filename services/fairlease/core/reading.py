@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from fairlease.core import job as lives
 from fairlease.core.budget import Piece, Tree, Uncharged
+from fairlease.core.change import Proposal
 from fairlease.core.dependency import Dependents
 from fairlease.core.dues import Dues
 from fairlease.core.fairshare.usage import Lumps, Meter
@@ -47,6 +48,26 @@ class Reading:
     @property
     def log_time_ms(self) -> int:
         return self._s.log_time_ms
+
+    @property
+    def began_ms(self) -> int:
+        """Log time of the first record; 0 before it."""
+        return self._s.began_ms
+
+    @property
+    def log_digest(self) -> str:
+        """SHA-256 of the digest before the last record and that record's id, in hex; empty before the first."""
+        return self._s.log_digest
+
+    @property
+    def proposals(self) -> Mapping[str, Proposal]:
+        """Open proposals of changes, by name (10.1)."""
+        return self._s.proposals
+
+    @property
+    def changed_position(self) -> int:
+        """The last position that changed the policy or the tree."""
+        return max(self._s.policy_address, self._s.tree_address).position
 
     @property
     def policy_name(self) -> str:

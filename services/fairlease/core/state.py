@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from fairlease.core.budget import Piece, Uncharged
+from fairlease.core.change import Proposal
 from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.host import Host
 from fairlease.core.job import Job
@@ -160,3 +161,6 @@ class State(msgspec.Struct, kw_only=True):
     breaker: dict[PoolId, int] = {}
     longest_lease_ms: int = 0
     outcomes: dict[str, dict[BudgetId, Recorded]] = {}
+    began_ms: int = 0
+    log_digest: str = ""
+    proposals: dict[str, Proposal] = {}

@@ -10,6 +10,7 @@ from itertools import islice
 import msgspec
 
 from fairlease.core.budget import Node
+from fairlease.core.change import is_stale
 from fairlease.core.fairshare.next_pick import Pick, Picker
 from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.fairshare.rank import rank
@@ -30,10 +31,13 @@ from fairlease_schemas.explain import (
     HostsView,
     JobView,
     PolicyView,
+    ProposalRow,
+    ProposalsView,
     QueueRow,
     QueueView,
     RankRow,
     RankView,
+    ReportRow,
     ShareRow,
     SharesView,
 )
@@ -372,3 +376,24 @@ def policy_view(world: World) -> PolicyView:
     numbers = {} if policy is None else msgspec.structs.asdict(policy)
     bounds = [msgspec.structs.asdict(b) for b in policy.window_bounds] if policy else []
     return PolicyView(name=world.policy_name, policy=numbers | {"window_bounds": bounds}, as_of=as_of(world))
+
+
+def proposals_view(world: World) -> ProposalsView:
+    """Open proposals, with what they would change and the reports on them."""
+    policy = world.policy
+    rows = [
+        ProposalRow(
+            proposal=name,
+            author=one.author,
+            at_ms=one.at_ms,
+            position=one.position,
+            log_digest=one.log_digest,
+            change=one.change,
+            changes=tuple(msgspec.to_builtins(one.changes)),
+            reports=tuple(ReportRow(digest=digest, at_ms=at_ms) for digest, at_ms in one.reports.items()),
+            forced_by=one.forced_by,
+            is_stale=policy is not None and is_stale(one, policy, world.changed_position, world.log_time_ms),
+        )
+        for name, one in sorted(world.proposals.items())
+    ]
+    return ProposalsView(rows=tuple(rows), as_of=as_of(world))

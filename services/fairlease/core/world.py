@@ -14,6 +14,7 @@ import msgspec
 from fairlease.core import host as facts
 from fairlease.core import job as lives
 from fairlease.core.budget import Piece, node_of, owed
+from fairlease.core.change import proposed, with_force, with_report
 from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.faults import free_for, sound
 from fairlease.core.reading import Reading
@@ -28,6 +29,7 @@ from fairlease.core.state import (
     use_of,
 )
 from fairlease_schemas import budget as budget_events
+from fairlease_schemas import change as change_events
 from fairlease_schemas import cycle as cycle_events
 from fairlease_schemas import host as host_events
 from fairlease_schemas import job as job_events
@@ -55,6 +57,11 @@ _RareEvent = (
     | job_events.MessageRefused
     | job_events.RefusalsGathered
     | EvaluationRecorded
+    | change_events.ChangeProposed
+    | change_events.ChangeSimulated
+    | change_events.ChangeForced
+    | change_events.ChangeAccepted
+    | change_events.ChangeWithdrawn
 )
 _STATES = msgspec.msgpack.Decoder(State)
 
@@ -77,6 +84,8 @@ class World(Reading):
         state.position = position
         state.epoch = record.epoch
         state.log_time_ms = now_ms = max(state.log_time_ms, record.at_ms)
+        state.began_ms = state.began_ms or now_ms
+        state.log_digest = hashlib.sha256(f"{state.log_digest}{record.id}".encode()).hexdigest()
         state.scopes[SCOPES[record.by]] = position
         self._by, self._basis = record.by, record.basis
         for index, event in enumerate(record.events):
@@ -176,6 +185,12 @@ class World(Reading):
                 self._member_changed(event)
             case PolicyChanged():
                 self._policy_changed(event, address)
+            case change_events.ChangeProposed():
+                self._s.proposals[event.proposal] = proposed(event, now_ms)
+            case change_events.ChangeSimulated() | change_events.ChangeForced():
+                self._change_backed(event, now_ms)
+            case change_events.ChangeAccepted() | change_events.ChangeWithdrawn():
+                self._s.proposals.pop(event.proposal, None)
             case EvaluationRecorded():
                 self.evaluations.recorded(event, now_ms)
             case job_events.JobRefused() | job_events.CommandRefused():
@@ -353,6 +368,16 @@ class World(Reading):
         self._s.policy = event.policy
         self._s.policy_address = address
         self._news()
+
+    def _change_backed(self, event: change_events.ChangeSimulated | change_events.ChangeForced, now_ms: int) -> None:
+        proposals = self._s.proposals
+        found = proposals.get(event.proposal)
+        if found is None:  # such a record nobody writes; a fold takes any
+            return
+        if isinstance(event, change_events.ChangeSimulated):
+            proposals[event.proposal] = with_report(found, event, now_ms)
+        else:
+            proposals[event.proposal] = with_force(found, event)
 
     def _lease_lost(self, event: host_events.LeaseLost, now_ms: int) -> None:
         host = self._s.hosts.get(event.host)

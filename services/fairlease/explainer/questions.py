@@ -92,6 +92,7 @@ def handlers(now: Callable[[], World], past: WorldAt) -> dict[str, Handler]:
         "shares": (Asked, lambda world, _asked: view.shares(world)),
         "hosts": (Asked, lambda world, _asked: view.hosts_view(world)),
         "policy": (Asked, lambda world, _asked: view.policy_view(world)),
+        "proposals": (Asked, lambda world, _asked: view.proposals_view(world)),
     }
     return {question: _answering(kind, answer, now, past) for question, (kind, answer) in answers.items()}
 

@@ -1,0 +1,114 @@
+"""`policy set`, `policy accept`, and `--propose`: the numbers a cell is run by, at once or judged first (10.1).
+
+Numbers come from a file, as `policy show -o yaml` writes one, or from `--set` on top of those in force; lengths may be
+written with a unit. What a change comes to is decided by the ledger alone.
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fairlease.cli.document import DocumentError, read_document
+from fairlease.cli.exits import CONTRACT, USAGE, CommandError
+from fairlease.cli.link import Link, linked
+from fairlease.cli.wishes import tell
+from fairlease_schemas.commands import AcceptChange, ChangePolicy, ProposeChange
+from fairlease_schemas.explain import PolicyView
+from fairlease_schemas.policy import Policy
+from fairlease_schemas.units import parse_length_ms
+
+_WAY_OUT: Final = "write it as `fairlease policy show -o yaml` does"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Send `args.wish` and say what came of it: 0, or CommandError (1 when it was refused)."""
+    return tell(args, asyncio.run(_sent(args)), _object(args))
+
+
+async def _sent(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Receipt, which `tell` takes
+    async with linked(args) as link:
+        wish: ChangePolicy | ProposeChange | AcceptChange
+        if args.wish == "accept-change":
+            wish = AcceptChange(
+                proposal=args.proposal, report=args.report or "", is_forced=args.force, reason=args.reason
+            )
+        else:
+            change = ChangePolicy(name=args.name, policy=await _wanted(link, args), reason=args.reason)
+            wish = change
+            if args.propose:
+                wish = ProposeChange(proposal=args.propose, changes=(change,), reason=args.reason)
+        verb = str(wish.__struct_config__.tag)
+        body = msgspec.to_builtins(wish)
+        del body["type"]  # the subject says it
+        return await link.send(verb, msgspec.json.encode(body), args.answer_timeout_ms)
+
+
+async def _wanted(link: Link, args: argparse.Namespace) -> Policy:
+    """The numbers of the file, or those in force, and `--set` on top; CommandError 65 for what is no policy."""
+    if args.file is not None:
+        numbers = _read(args.file)
+    else:
+        view = (await link.ask("policy", {})).view
+        assert isinstance(view, PolicyView)
+        numbers = dict(view.policy)
+    numbers |= dict(args.set)
+    return policy_of(numbers)
+
+
+def policy_of(numbers: dict[str, Any]) -> Policy:
+    """The policy of these numbers, defaults for what is left out; CommandError 65 names what is wrong."""
+    known = {field.name: field for field in msgspec.structs.fields(Policy)}
+    for name in numbers:
+        if name not in known:
+            raise CommandError(CONTRACT, f"policy.{name[:80]}: there is no such number", way_out=_WAY_OUT)
+    plain = {name: _plain(name, value, known[name].type) for name, value in numbers.items()}
+    try:
+        policy = msgspec.convert(plain, Policy)
+        # Of what is said as the default is, nothing is sent: the log keeps what differs.
+        asked = {name: value for name in plain if (value := getattr(policy, name)) != known[name].default}
+        return Policy(**asked)
+    except msgspec.ValidationError as error:
+        raise CommandError(CONTRACT, f"the policy is none: {error}", way_out=_WAY_OUT) from error
+
+
+def _plain(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 - one value of a file, and a field's type
+    """The value as the policy has it: lengths with a unit in milliseconds, numbers that came as text."""
+    if kind is not int or not isinstance(value, str):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        pass
+    if name.endswith("_ms"):
+        try:
+            return parse_length_ms(value)
+        except ValueError as error:
+            raise CommandError(
+                CONTRACT, f"policy.{name}: {error}", way_out="write for example 90s, 15m or 7d"
+            ) from error
+    raise CommandError(CONTRACT, f"policy.{name}: {value[:40]!r} is no whole number", way_out=_WAY_OUT)
+
+
+def _read(path: str) -> dict[str, Any]:
+    """The numbers of a file: those alone, or a whole answer of `policy show`."""
+    try:
+        data = read_document(Path(path).read_bytes()).data
+    except DocumentError as error:
+        place = error.place
+        raise CommandError(CONTRACT, f"{path}:{place.line}:{place.column}: {error.text}", way_out=_WAY_OUT) from error
+    except OSError as error:
+        raise CommandError(USAGE, f"{path}: {error.strerror}", way_out="name a file that can be read") from error
+    if isinstance(data, dict) and data.get("kind") == "Policy":
+        data = data.get("policy")
+    if not isinstance(data, dict):
+        raise CommandError(CONTRACT, f"{path}: it is no table of numbers", way_out=_WAY_OUT)
+    return data
+
+
+def _object(args: argparse.Namespace) -> str:
+    if args.wish == "accept-change":
+        return f"proposal {args.proposal}"
+    return f"proposal {args.propose}" if args.propose else f"policy {args.name}"

@@ -1,0 +1,145 @@
+"""`policy set`, `proposals` and `accept`: what is sent, and what is told of numbers that are none."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlease.cli.exits import CONTRACT, FAILED, OK, USAGE
+from fairlease_schemas.explain import PolicyView, ProposalRow, ProposalsView, ReportRow
+from fairlease_schemas.job import Problem
+from fairlease_schemas.policy import Policy
+from tests.cli.cell import AS_OF, Cell
+
+IN_FORCE = msgspec.structs.asdict(Policy(patience_ms=1_000)) | {
+    "window_bounds": [msgspec.structs.asdict(bound) for bound in Policy().window_bounds]
+}
+
+
+@pytest.fixture(autouse=True)
+def in_force(cell: Cell) -> None:
+    cell.plan.replies["policy"] = PolicyView(name="quick", policy=IN_FORCE, as_of=AS_OF)
+
+
+def sent(cell: Cell, *words: str) -> tuple[str, dict[str, Any]]:
+    seen = cell.run(*words)
+    assert seen.code == OK, seen.err
+    ((verb, body),) = cell.plan.commands
+    return verb, body
+
+
+def test_numbers_are_set_on_top_of_those_in_force(cell: Cell) -> None:
+    words = ("policy", "set", "wide", "--set", "margin_permille=50", "--set", "lease-ms=90s", "--reason", "calmer")
+    verb, body = sent(cell, *words)
+    assert (verb, body["name"], body["reason"]) == ("local/change-policy", "wide", "calmer")
+    assert body["policy"] == {"margin_permille": 50, "lease_ms": 90_000, "patience_ms": 1_000}
+
+
+def test_a_file_is_all_the_numbers_and_may_be_what_show_writes(cell: Cell, tmp_path: Path) -> None:
+    plain, shown = tmp_path / "plain.yaml", tmp_path / "shown.json"
+    plain.write_text("patience_ms: 10m\nchange_gate: reported\n")
+    shown.write_bytes(msgspec.json.encode(PolicyView(name="x", policy={"patience_ms": 600_000}, as_of=AS_OF)))
+    assert sent(cell, "policy", "set", "wide", str(plain))[1]["policy"] == {
+        "patience_ms": 600_000,
+        "change_gate": "reported",
+    }
+    cell.plan.commands.clear()
+    assert sent(cell, "policy", "set", "wide", str(shown))[1]["policy"] == {"patience_ms": 600_000}
+
+
+def test_a_proposal_carries_the_change(cell: Cell) -> None:
+    verb, body = sent(cell, "policy", "set", "wide", "--set", "margin_permille=50", "--propose", "wider")
+    assert (verb, body["proposal"]) == ("local/propose-change", "wider")
+    (change,) = body["changes"]
+    assert (change["type"], change["name"], change["policy"]["margin_permille"]) == ("change-policy", "wide", 50)
+
+
+def test_a_budget_is_proposed_by_the_same_word(cell: Cell) -> None:
+    verb, body = sent(cell, "budget", "set", "vision", "--weight", "3", "--propose", "heavier")
+    assert (verb, body["proposal"]) == ("local/propose-change", "heavier")
+    assert body["changes"] == [{"type": "change-budget", "budget": "vision", "weight": 3}]
+
+
+def test_a_stroke_is_the_whole_cell(cell: Cell) -> None:
+    verb, body = sent(cell, "budget", "member", "/", "ann", "--role", "lead")
+    assert (verb, body) == ("local/change-member", {"budget": "/", "account": "ann", "role": "lead"})
+
+
+def test_acceptance_names_a_report_or_force(cell: Cell) -> None:
+    assert sent(cell, "policy", "accept", "wider", "--report", "ab" * 32) == (
+        "local/accept-change",
+        {"proposal": "wider", "report": "ab" * 32},
+    )
+    cell.plan.commands.clear()
+    body = sent(cell, "policy", "accept", "wider", "--force", "--reason", "now")[1]
+    assert body == {"proposal": "wider", "is_forced": True, "reason": "now"}
+
+
+def test_a_refusal_names_the_rule_and_the_way_out(cell: Cell) -> None:
+    cell.plan.outcome = "refused"
+    cell.plan.problems = (Problem(field="name", rule="10.1", value="wide", limit="a proposal", way_out="simulate it"),)
+    seen = cell.run("policy", "set", "wide", "--set", "margin_permille=50")
+    assert seen.code == FAILED
+    assert all(text in seen.err for text in ("policy wide: refused", "10.1", "simulate it"))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        pytest.param(("--set", "marjin=5"), CONTRACT, "policy.marjin: there is no such number", id="no such number"),
+        pytest.param(("--set", "margin_permille=x"), CONTRACT, "'x' is no whole number", id="no number"),
+        pytest.param(("--set", "margin_permille=5m"), CONTRACT, "'5m' is no whole number", id="a length of no time"),
+        pytest.param(("--set", "patience_ms=5 parsecs"), CONTRACT, "policy.patience_ms", id="no length"),
+        pytest.param(("--set", "margin_permille"), USAGE, "KEY=VALUE", id="no value"),
+        pytest.param(("/nowhere.yaml",), USAGE, "No such file", id="no file"),
+    ],
+)
+def test_what_is_no_policy_is_told_before_anything_is_sent(
+    cell: Cell, words: tuple[str, ...], code: int, said: str
+) -> None:
+    seen = cell.run("policy", "set", "wide", *words)
+    assert (seen.code, said in seen.err) == (code, True), seen.err
+    assert cell.plan.commands == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- 1\n", "no table of numbers"),
+        ("patience_ms: [1]\n", "patience_ms"),
+        ("patience_ms: 1\npatience_ms: 2\n", "second time"),
+        ("", "empty"),
+    ],
+)
+def test_a_file_that_is_no_policy_is_65(cell: Cell, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    seen = cell.run("policy", "set", "wide", str(path))
+    assert (seen.code, said in seen.err) == (CONTRACT, True), seen.err
+
+
+def test_proposals_are_shown_with_what_stands_in_their_way(cell: Cell) -> None:
+    row = ProposalRow(
+        proposal="wider",
+        author="ann",
+        at_ms=AS_OF.log_time_ms,
+        position=812,
+        log_digest="ab" * 32,
+        change="cd" * 32,
+        changes=({"type": "change-budget", "budget": "vision", "weight": 3},),
+        reports=(ReportRow(digest="ef" * 32, at_ms=AS_OF.log_time_ms),),
+        forced_by="",
+        is_stale=False,
+    )
+    stale = msgspec.structs.replace(row, proposal="old", is_stale=True, reports=())
+    forced = msgspec.structs.replace(row, proposal="urgent", forced_by="bob", reports=())
+    cell.plan.replies["proposals"] = ProposalsView(rows=(row, stale, forced), as_of=AS_OF)
+    lines = cell.run("policy", "proposals").out.splitlines()
+    assert [word in line for word, line in zip(("reported", "stale", "forced by bob"), lines[1:], strict=False)] == [
+        True
+    ] * 3
+    assert "budget vision weight=3" in lines[1]
+    assert "ef" * 32 in lines[1]
+    cell.plan.replies["proposals"] = ProposalsView(rows=(), as_of=AS_OF)
+    assert "no open proposals" in cell.run("policy", "proposals").out

@@ -1,0 +1,349 @@
+"""Changes that are judged before they hold: the gate, its reports, and the second person (decisions.md 10)."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from fairlease.core.change import MAX_PROPOSALS, MAX_REPORTS, digest_of_changes
+from fairlease_schemas.budget import BudgetChanged
+from fairlease_schemas.change import (
+    ChangeAccepted,
+    ChangeEnd,
+    ChangeForced,
+    ChangeProposed,
+    ChangeSimulated,
+    ChangeWithdrawn,
+)
+from fairlease_schemas.commands import (
+    AcceptChange,
+    ChangeBudget,
+    ChangeMember,
+    ChangePolicy,
+    ProposeChange,
+    ReportChange,
+)
+from fairlease_schemas.job import CommandRefused
+from fairlease_schemas.policy import Policy, PolicyChanged
+from fairlease_schemas.simulated import Source
+from tests.dsl.cell import DAY, HOUR, Cell
+from tests.dsl.proposals import GOOD, proposed, reported
+
+GATED = Policy(change_gate="reported")
+WIDER = replace(GATED, margin_permille=50)
+WIDE = ChangePolicy(name="wide", policy=WIDER)
+
+
+def gated(**weights: int) -> Cell:
+    """A cell of three days whose policy asks for reports; `lead` and `second` lead the whole of it."""
+    cell = Cell().hosts(2).budgets(**(weights or {"a": 1, "b": 1}))
+    for account in ("lead", "second"):
+        cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
+    cell.say(ChangePolicy(name="gated", policy=GATED), "lead")
+    return cell.at(3 * DAY)
+
+
+Asked = ChangePolicy | ChangeBudget | ProposeChange | ReportChange | AcceptChange
+
+
+def problem(cell: Cell, said: Asked, who: str = "lead") -> tuple[str, str]:
+    """The field and the rule of the one refusal."""
+    (event,) = cell.say(said, who, settle=False)
+    assert isinstance(event, CommandRefused), event
+    (found,) = event.problems
+    assert found.limit
+    assert found.way_out
+    return found.field, found.rule
+
+
+# the way through ------------------------------------------------------------------------------------
+def test_a_change_holds_once_a_report_on_it_is_accepted() -> None:
+    # rule: 10.1
+    cell = gated()
+    digest, position = cell.world.log_digest, cell.world.position
+    told = cell.when(ProposeChange(proposal="wider", changes=(WIDE,), reason="fewer evictions"), who="lead")
+    proposal = ChangeProposed(
+        proposal="wider",
+        author="lead",
+        changes=(WIDE,),
+        position=position,
+        log_digest=digest,
+        change=digest_of_changes((WIDE,)),
+        reason="fewer evictions",
+    )
+    told.then(proposal)
+    report = reported(proposal)
+    cell.when(ReportChange(report=report), who="anybody").then(
+        ChangeSimulated(
+            proposal="wider",
+            report=report.digest,
+            author="anybody",
+            source=Source.LOG,
+            span_ms=2 * DAY,
+            before=GOOD,
+            after=GOOD,
+            seeds=(1,),
+            budgets=report.budgets,
+        )
+    )
+    assert cell.world.policy == GATED
+    cell.when(AcceptChange(proposal="wider", report=report.digest), who="second").then(
+        ChangeAccepted(proposal="wider", author="second", report=report.digest),
+        PolicyChanged(name="wide", author="second", policy=WIDER),
+    )
+    assert (cell.world.policy_name, dict(cell.world.proposals)) == ("wide", {})
+
+
+def test_budgets_change_by_the_same_way_several_at_once() -> None:
+    # rule: 10.1
+    cell = gated(a=1, b=1)
+    proposal = proposed(cell, ChangeBudget(budget="a", weight=3), ChangeBudget(budget="b", weight=2))
+    report = reported(proposal)
+    cell.say(ReportChange(report=report), "lead")
+    cell.when(AcceptChange(proposal="wider", report=report.digest), who="lead").then(
+        ChangeAccepted(proposal="wider", author="lead", report=report.digest),
+        BudgetChanged(budget="a", weight=3, author="lead"),
+        BudgetChanged(budget="b", weight=2, author="lead"),
+    )
+
+
+def test_the_same_report_twice_is_one() -> None:
+    cell = gated()
+    report = reported(proposed(cell, WIDE))
+    cell.say(ReportChange(report=report), "lead")
+    cell.when(ReportChange(report=report), who="other").then()
+
+
+def test_of_many_reports_the_newest_are_kept() -> None:
+    cell = gated()
+    proposal = proposed(cell, WIDE)
+    reports = [reported(proposal, seeds=(seed,)) for seed in range(MAX_REPORTS + 1)]
+    for report in reports:
+        cell.say(ReportChange(report=report), "anybody")
+    assert list(cell.world.proposals["wider"].reports) == [report.digest for report in reports[1:]]
+    assert problem(cell, AcceptChange(proposal="wider", report=reports[0].digest)) == ("report", "10.1")
+
+
+# what the gate refuses ------------------------------------------------------------------------------
+def test_nothing_changes_at_once_where_the_policy_asks_for_a_report() -> None:
+    # rule: 10.1
+    cell = gated()
+    assert problem(cell, WIDE) == ("name", "10.1")
+    assert problem(cell, ChangeBudget(budget="a", weight=2)) == ("budget", "10.1")
+    assert problem(cell, ChangePolicy(name="open", policy=Policy())) == ("name", "10.1")
+    assert cell.world.policy == GATED
+
+
+def test_what_is_so_already_needs_no_report() -> None:
+    cell = gated()
+    cell.when(ChangeBudget(budget="a", weight=1), who="lead").then()
+    cell.when(ChangePolicy(name="gated", policy=GATED), who="lead").then()
+
+
+def test_an_unsimulated_proposal_does_not_hold() -> None:
+    # rule: 10.1
+    cell = gated()
+    proposed(cell, WIDE)
+    assert problem(cell, AcceptChange(proposal="wider")) == ("report", "10.1")
+    assert problem(cell, AcceptChange(proposal="wider", report="0" * 64)) == ("report", "10.1")
+    assert problem(cell, AcceptChange(proposal="nothing", report="0" * 64)) == ("proposal", "10.1")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"after": replace(GOOD, fulfilment_permille=999)}, id="a better figure"),
+        pytest.param({"span_ms": 9 * DAY}, id="a longer time"),
+        pytest.param({"seeds": ()}, id="other seeds"),
+        pytest.param({"budgets": ()}, id="a budget left out"),
+        pytest.param({"digest": "f" * 64}, id="another digest"),
+        pytest.param({"digest": ""}, id="no digest"),
+    ],
+)
+def test_a_tampered_report_is_refused(changed: dict[str, Any]) -> None:
+    # rule: 10.1
+    cell = gated()
+    report = replace(reported(proposed(cell, WIDE)), **changed)
+    assert problem(cell, ReportChange(report=report)) == ("report.digest", "10.1")
+
+
+@pytest.mark.parametrize(
+    ("other", "field"),
+    [
+        pytest.param({"position": 1}, "position", id="of another position"),
+        pytest.param({"log_digest": "0" * 64}, "log_digest", id="of another log"),
+        pytest.param({"change": "0" * 64}, "change", id="of other changes"),
+        pytest.param({"source": Source.LAB_1024}, "source", id="of a workload that is not the cell's"),
+        pytest.param({"span_ms": 2 * DAY - 1}, "span_ms", id="of too short a time"),
+        pytest.param({"seeds": tuple(range(101))}, "seeds", id="of more seeds than a record holds"),
+        pytest.param({"after": replace(GOOD, windows_broken=1)}, "after.windows_broken", id="that breaks a window"),
+        pytest.param({"after": replace(GOOD, promises_broken=2)}, "after.promises_broken", id="that breaks promises"),
+        pytest.param({"after": replace(GOOD, loops=1)}, "after.loops", id="that loops"),
+        pytest.param({"after": replace(GOOD, windows_broken=-1)}, "after.windows_broken", id="of less than none"),
+    ],
+)
+def test_a_report_that_does_not_fit_or_breaks_a_limit_is_refused(other: dict[str, Any], field: str) -> None:
+    # rule: 10.1
+    cell = gated()
+    assert problem(cell, ReportChange(report=reported(proposed(cell, WIDE), **other))) == (f"report.{field}", "10.1")
+
+
+def test_a_report_on_the_proposal_before_is_of_another() -> None:
+    # rule: 10.1
+    cell = gated()
+    report = reported(proposed(cell, WIDE))
+    cell.when(ProposeChange(proposal="wider", changes=(replace(WIDE, name="wide-2"),)), who="lead").events()
+    assert problem(cell, ReportChange(report=report)) == ("report.position", "10.1")
+
+
+def test_a_stale_proposal_does_not_hold_whatever_was_reported() -> None:
+    # rule: 10.1
+    cell = gated()
+    report = reported(proposed(cell, WIDE))
+    cell.say(ReportChange(report=report), "lead")
+    cell.at(4 * DAY + 1)
+    assert problem(cell, AcceptChange(proposal="wider", report=report.digest)) == ("proposal", "10.1")
+
+
+def test_a_change_makes_every_other_proposal_stale() -> None:
+    # rule: 10.1
+    cell = gated()
+    reports = []
+    for name, change in (("wider", WIDE), ("heavier", ChangeBudget(budget="a", weight=2))):
+        reports.append(reported(proposed(cell, change, name=name)))
+        cell.say(ReportChange(report=reports[-1]), "lead")
+    accepted = AcceptChange(proposal="heavier", report=reports[1].digest)
+    cell.when(accepted, AcceptChange(proposal="wider", report=reports[0].digest), who="lead").events()
+    assert cell.world.policy == GATED
+    assert problem(cell, AcceptChange(proposal="wider", report=reports[0].digest)) == ("proposal", "10.1")
+    told = cell.say(ProposeChange(proposal="wider", changes=(WIDE,)), "second", settle=False)
+    assert told[0] == ChangeWithdrawn(proposal="wider", why=ChangeEnd.STALE)
+
+
+def test_a_young_cell_may_rest_on_the_reference_workload() -> None:
+    # rule: 10.1
+    cell = Cell().hosts(2).budgets(a=1)
+    cell.say(ChangePolicy(name="gated", policy=GATED), "lead")
+    cell.at(DAY)
+    proposal = proposed(cell, WIDE)
+    too_short = reported(proposal, source=Source.LAB_1024, span_ms=DAY)
+    assert problem(cell, ReportChange(report=too_short)) == ("report.span_ms", "10.1")
+    report = reported(proposal, source=Source.LAB_1024)
+    assert isinstance(cell.say(ReportChange(report=report))[0], ChangeSimulated)
+    of_all_there_is = reported(proposal, span_ms=DAY)
+    assert isinstance(cell.say(ReportChange(report=of_all_there_is))[0], ChangeSimulated)
+
+
+# a second person ------------------------------------------------------------------------------------
+def test_a_forced_change_takes_two_people() -> None:
+    # rule: 10.2
+    cell = gated()
+    proposed(cell, WIDE)
+    forced = AcceptChange(proposal="wider", is_forced=True, reason="the lane is jammed")
+    cell.when(forced, who="lead").then(ChangeForced(proposal="wider", author="lead", reason="the lane is jammed"))
+    assert cell.world.policy == GATED
+    assert problem(cell, forced) == ("is_forced", "10.2")
+    cell.when(forced, who="second").then(
+        ChangeAccepted(proposal="wider", author="second", first="lead"),
+        PolicyChanged(name="wide", author="second", policy=WIDER),
+    )
+
+
+def test_the_second_person_is_one_who_may_change_it_too() -> None:
+    # rule: 10.2
+    cell = gated()
+    proposed(cell, WIDE)
+    forced = AcceptChange(proposal="wider", is_forced=True)
+    cell.say(forced, "lead")
+    assert problem(cell, forced, "ann") == ("changes.0.name", "1.1")
+
+
+def test_a_forced_change_is_forced_while_it_is_fresh() -> None:
+    # rule: 10.2
+    cell = gated()
+    proposed(cell, WIDE)
+    forced = AcceptChange(proposal="wider", is_forced=True)
+    cell.say(forced, "lead")
+    cell.at(4 * DAY + 1)
+    assert problem(cell, forced, "second") == ("proposal", "10.1")
+
+
+# who, and how much ----------------------------------------------------------------------------------
+def test_only_leads_of_the_cell_change_its_policy_once_there_are_some() -> None:
+    # rule: 1.1
+    cell = Cell().budgets(a=1)
+    assert cell.say(ChangePolicy(name="wide", policy=Policy(margin_permille=50)), "ann")
+    cell.say(ChangeMember(budget="/", account="lead", role="lead"), "lead")
+    assert problem(cell, ChangePolicy(name="wider", policy=Policy(margin_permille=60)), "ann") == ("name", "1.1")
+    assert problem(cell, ChangeBudget(budget="c", weight=1), "ann") == ("budget", "1.1")
+    assert problem(cell, ProposeChange(proposal="p", changes=(WIDE,)), "ann") == ("changes.0.name", "1.1")
+    assert cell.say(ChangePolicy(name="wider", policy=Policy(margin_permille=60)), "lead")
+    assert cell.say(ChangeBudget(budget="a", weight=9), "lead")
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        pytest.param(ChangeMember(budget="/", account="lead", role=""), "role", id="the last lead"),
+        pytest.param(ChangeMember(budget="/", account="ann", role="member"), "role", id="a member of the whole"),
+        pytest.param(ChangeMember(budget="/", account="*", role="lead"), "role", id="everybody"),
+    ],
+)
+def test_the_cell_keeps_leads_and_has_no_other_roles(said: ChangeMember, field: str) -> None:
+    # rule: 1.1
+    cell = Cell().budgets(a=1)
+    cell.say(ChangeMember(budget="/", account="lead", role="lead"), "lead")
+    (event,) = cell.say(said, "lead")
+    assert isinstance(event, CommandRefused)
+    assert event.problems[0].field == field
+
+
+def test_a_strangers_role_in_the_cell_is_for_its_leads_to_give() -> None:
+    # rule: 1.1
+    cell = Cell().budgets(a=1)
+    cell.say(ChangeMember(budget="/", account="lead", role="lead"), "lead")
+    (event,) = cell.say(ChangeMember(budget="/", account="ann", role="lead"), "ann")
+    assert isinstance(event, CommandRefused)
+    assert event.problems[0].way_out == "ask lead"
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        pytest.param(ProposeChange(proposal="No Name", changes=(WIDE,)), "proposal", id="a name that is none"),
+        pytest.param(ProposeChange(proposal="p", changes=()), "changes", id="no change"),
+        pytest.param(ProposeChange(proposal="p", changes=(WIDE,) * 65), "changes", id="too many changes"),
+        pytest.param(
+            ProposeChange(proposal="p", changes=(ChangePolicy(name="gated", policy=GATED),)), "changes.0", id="no news"
+        ),
+        pytest.param(
+            ProposeChange(proposal="p", changes=(WIDE, ChangeBudget(budget="a", weight=0))),
+            "changes.1.weight",
+            id="a change that would be refused",
+        ),
+    ],
+)
+def test_a_proposal_that_could_never_hold_is_refused_at_once(said: ProposeChange, field: str) -> None:
+    # rule: 10.1
+    assert problem(gated(), said)[0] == field
+
+
+def test_nobody_replaces_anothers_proposal_and_there_are_only_so_many() -> None:
+    cell = gated()
+    for number in range(MAX_PROPOSALS):
+        proposed(cell, WIDE, name=f"p-{number}")
+    assert problem(cell, ProposeChange(proposal="p-0", changes=(WIDE,)), "second") == ("proposal", "10.1")
+    assert problem(cell, ProposeChange(proposal="one-more", changes=(WIDE,))) == ("proposal", "10.1")
+    told = cell.say(ProposeChange(proposal="p-0", changes=(WIDE,)), "lead", settle=False)
+    assert told[0] == ChangeWithdrawn(proposal="p-0", why=ChangeEnd.REPLACED)
+    cell.at(4 * DAY + HOUR)
+    told = cell.say(ProposeChange(proposal="p-0", changes=(WIDE,)), "second", settle=False)
+    assert [type(event) for event in told] == [ChangeWithdrawn] * MAX_PROPOSALS + [ChangeProposed]
+
+
+def test_without_a_gate_a_proposal_may_be_accepted_as_it_is() -> None:
+    cell = Cell().budgets(a=1)
+    cell.say(ProposeChange(proposal="wider", changes=(WIDE,)), "lead")
+    cell.when(AcceptChange(proposal="wider"), who="lead").then(
+        ChangeAccepted(proposal="wider", author="lead"), PolicyChanged(name="wide", author="lead", policy=WIDER)
+    )
