@@ -4,7 +4,8 @@ import pytest
 
 from fairlease.core.advice import leaf_part
 from fairlease.core.fairshare.standing import standings
-from fairlease_schemas.commands import CordonHost
+from fairlease.core.starts import FEWEST, KEPT, kind, window_class
+from fairlease_schemas.commands import CordonHost, ReturnHost
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Advice, JobAdmitted
 from tests.dsl.cell import DAY, HOUR, MINUTE, T0, Cell, submitted
@@ -133,3 +134,71 @@ def test_an_array_is_advised_once() -> None:
     events = here.when(submitted("r1", min_runtime_ms=2 * HOUR, array=Array(count=3))).events()
     told = Advice(field="spec.min_runtime", rule="1.18", text=WHOLE)
     assert [event.advice for event in events if isinstance(event, JobAdmitted)] == [(told,), (), ()]
+
+
+# what waited lately -------------------------------------------------------------------------------------
+def after_a_week_of(waits_ms: dict[tuple[int, int], int], count: int = FEWEST) -> Cell:
+    """A cell in which so many jobs of each (GPUs, window) waited so long for their start, one after another."""
+    here = Cell().hosts(1).budgets(a=1).policy(rank_period_ms=HOUR)
+    for number in range(count):
+        for (gpus, window_ms), wait_ms in waits_ms.items():
+            here.say(CordonHost(host="host-001"), "carol")
+            job = here.submit(f"r-{number}-{gpus}-{window_ms}", gpus_per_host=gpus, min_runtime_ms=window_ms)
+            here.at(here.now_ms - T0 + wait_ms)
+            here.say(ReturnHost(host="host-001"), "carol")
+            here.gone(job)
+    return here
+
+
+def sooner(here: Cell, **fields: object) -> list[str]:
+    return [text for text in advice(here, f"asked-{here.world.position}", **fields) if "started in" in text]
+
+
+def test_a_shorter_window_that_started_much_sooner_is_told_with_both_waits() -> None:
+    # rule: 1.18
+    here = after_a_week_of({(8, 2 * HOUR): 40 * MINUTE, (8, HOUR): 20 * MINUTE, (8, 30 * MINUTE): 2 * MINUTE})
+    assert sooner(here, gpus_per_host=8, min_runtime_ms=2 * HOUR, timeout_ms=DAY) == [
+        "with a window of up to 1h jobs like this started in 20m, with up to 2h in 40m (medians of the last starts)"
+    ]
+    assert sooner(here, gpus_per_host=7, min_runtime_ms=HOUR, timeout_ms=DAY) == [
+        "with a window of up to 30m jobs like this started in 2m, with up to 1h in 20m (medians of the last starts)"
+    ]
+
+
+def test_where_no_shorter_window_did_better_a_smaller_size_is_told() -> None:
+    # rule: 1.18
+    here = after_a_week_of({(8, HOUR): 40 * MINUTE, (2, HOUR): 50_000})
+    assert sooner(here, gpus_per_host=8, min_runtime_ms=HOUR, timeout_ms=DAY) == [
+        "jobs of at most 2 GPUs with such a window started in 50s, those like this in 40m (medians of the last starts)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "count"),
+    [
+        pytest.param({(8, HOUR): 40 * MINUTE, (8, 30 * MINUTE): 21 * MINUTE}, FEWEST, id="not half as long"),
+        pytest.param({(8, HOUR): 4 * MINUTE, (8, 30 * MINUTE): MINUTE}, FEWEST, id="a wait that nobody minds"),
+        pytest.param({(8, HOUR): 40 * MINUTE, (8, 30 * MINUTE): MINUTE}, FEWEST - 1, id="too few to be an experience"),
+    ],
+)
+def test_what_is_no_better_is_not_told(waits_ms: dict[tuple[int, int], int], count: int) -> None:
+    # rule: 1.18
+    here = after_a_week_of(waits_ms, count)
+    assert sooner(here, gpus_per_host=8, min_runtime_ms=HOUR, timeout_ms=DAY) == []
+
+
+def test_what_is_older_than_the_lookback_is_forgotten_and_never_more_than_so_many_kept() -> None:
+    # rule: 1.18
+    here = after_a_week_of({(8, HOUR): 40 * MINUTE, (8, 30 * MINUTE): MINUTE})
+    for number in range(KEPT):
+        here.gone(here.submit(f"s-{number}", gpus_per_host=8))
+    assert len(here.world.starts[kind(8, window_class(30 * MINUTE))]) == KEPT
+    here.at(here.now_ms - T0 + 8 * DAY)
+    assert sooner(here, gpus_per_host=8, min_runtime_ms=HOUR, timeout_ms=DAY) == []
+
+
+def test_what_cannot_be_resumed_is_told_of_no_shorter_window() -> None:
+    # rule: 1.18
+    here = after_a_week_of({(8, HOUR): 40 * MINUTE, (8, 30 * MINUTE): MINUTE})
+    fields = {"gpus_per_host": 8, "min_runtime_ms": HOUR, "timeout_ms": HOUR, "is_resumable": False}
+    assert sooner(here, **fields) == []

@@ -3,11 +3,13 @@
 A window that covers the whole timeout gives up nothing for its protection. A window larger than its
 budget's entitlement over the lookback, less the margin of 5.2, can never evict budgeted work: with it the
 budget would stand above its share from the first minute. It runs only where room is free by itself.
+What jobs of its kind waited lately, beside what others like it did, is told where that is much less.
 """
 
 from fairlease.core.budget import Tree
 from fairlease.core.fairshare.standing import floor_ms, standings
 from fairlease.core.policy_rules import window_bound
+from fairlease.core.starts import Starts, size_class, told_wait, told_window, usual_wait_ms, window_class
 from fairlease.core.words import Number
 from fairlease.core.world import World
 from fairlease_schemas.ids import BudgetId, PoolId
@@ -15,13 +17,42 @@ from fairlease_schemas.job import Advice, Request
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import MINUTE_MS, format_length
 
+WORTH_MS = 5 * MINUTE_MS
+LESS = 2
+"""A wait that nobody minds is not worth advice, nor one that is not at most half of it."""
+
 
 def advise(world: World, policy: Policy, budget: BudgetId, request: Request, now_ms: int) -> tuple[Advice, ...]:
     """What the submitter could do better, given a request that is taken."""
     if request.min_runtime_ms == 0 or request.lane:
         return ()
     found = [_oversized(world, policy, budget, request, now_ms), _whole(request)]
+    found.append(_sooner(world.starts, request, now_ms - policy.lookback_ms))
     return tuple(advice for advice in found if advice is not None)
+
+
+def _sooner(starts: Starts, request: Request, since_ms: int) -> Advice | None:
+    """What waited less lately: the longest shorter window that did, or else the largest smaller size."""
+    size, window = size_class(request.hosts * request.gpus_per_host), window_class(request.min_runtime_ms)
+    usual_ms = usual_wait_ms(starts, size, window, since_ms)
+    if usual_ms is None or usual_ms < WORTH_MS:
+        return None
+    last = f"with {told_window(window)} in {told_wait(usual_ms)} (medians of the last starts)"
+    for shorter in range(window - 1, -1, -1) if request.is_resumable else ():
+        wait_ms = usual_wait_ms(starts, size, shorter, since_ms)
+        if wait_ms is not None and wait_ms <= usual_ms // LESS:
+            text = f"with a window of {told_window(shorter)} jobs like this started in {told_wait(wait_ms)}, {last}"
+            return Advice(field="spec.min_runtime", rule="1.18", text=text)
+    while size > 1:
+        size //= 2
+        wait_ms = usual_wait_ms(starts, size, window, since_ms)
+        if wait_ms is not None and wait_ms <= usual_ms // LESS:
+            text = (
+                f"jobs of at most {Number(size):GPU} with such a window started in {told_wait(wait_ms)}, "
+                f"those like this in {told_wait(usual_ms)} (medians of the last starts)"
+            )
+            return Advice(field="spec.hosts", rule="1.18", text=text)
+    return None
 
 
 def _whole(request: Request) -> Advice | None:

@@ -16,6 +16,7 @@ from fairlease.core.fleet import Fleet
 from fairlease.core.line import Line
 from fairlease.core.membership import Members
 from fairlease.core.outcome import Evaluations
+from fairlease.core.starts import Starts
 from fairlease.core.state import Cycle, OpenReason, Promise, PromiseBook, Reservation, State
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
@@ -68,6 +69,11 @@ class Reading:
     def changed_position(self) -> int:
         """The last position that changed the policy or the tree."""
         return max(self._s.policy_address, self._s.tree_address).position
+
+    @property
+    def starts(self) -> Starts:
+        """How long jobs waited for their first start lately, by kind."""
+        return self._s.starts
 
     @property
     def policy_name(self) -> str:

@@ -15,6 +15,7 @@ from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.host import Host
 from fairlease.core.job import Job
 from fairlease.core.outcome import Recorded
+from fairlease.core.starts import Start
 from fairlease_schemas import cycle as cycle_events
 from fairlease_schemas import reasons
 from fairlease_schemas.envelope import Address
@@ -164,3 +165,4 @@ class State(msgspec.Struct, kw_only=True):
     began_ms: int = 0
     log_digest: str = ""
     proposals: dict[str, Proposal] = {}
+    starts: dict[str, list[Start]] = {}

@@ -18,6 +18,7 @@ from fairlease.core.change import proposed, with_force, with_report
 from fairlease.core.fairshare.usage import Lumps, Meter
 from fairlease.core.faults import free_for, sound
 from fairlease.core.reading import Reading
+from fairlease.core.starts import Start, started
 from fairlease.core.state import (
     IDLE,
     PLACED,
@@ -258,6 +259,9 @@ class World(Reading):
         if kept is not None or event.job in self._s.promises:
             self._news()  # what is left of the hosts that were kept is room for others
         self._use_promise(event.job, now_ms)
+        if attempt.number == 1 and not job.is_idle_work and not job.request.lane:
+            start = Start(now_ms, now_ms - job.waiting_since_ms)
+            started(self._s.starts, job.gpus, job.request.min_runtime_ms, start)
         if not job.is_idle_work and not attempt.is_stillborn:
             self._hold(job, attempt, attempt.gpus, now_ms)
         self._touch(attempt)
