@@ -20,7 +20,7 @@ MINUTE = 60_000
 
 
 def played(workload: Workload, seed: int = 1, mtbf_days: int = 0) -> Simulation:
-    return play_trace(workload, policy="budget-window", seed=seed, mtbf_days=mtbf_days)
+    return play_trace(workload, policy="budget-window", seed=seed, mtbf_days=mtbf_days)[0]
 
 
 def report(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -73,19 +73,28 @@ def test_a_written_log_is_a_trace_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert {node.budget: node.weight for node in own.budgets} == {"trace": 1, "team-vcvgl": 1, "team-vcvly": 1}
 
 
+LONG = [{"gpus": 8, "duration_ms": 2_400 * MINUTE, "arrive_ms": n * MINUTE} for n in range(3)]
+
+
+def faulty(seed: int, mtbf_days: int) -> tuple[str, int, int]:
+    """(digest, attempts, jobs released) of three long jobs, each of which must succeed."""
+    workload = prepare(recorded(*LONG), hosts=6, gpus_per_host=8, wishes=Wishes(checkpoint_ms=15 * MINUTE))
+    run, owners = play_trace(workload, policy="budget-window", seed=seed, mtbf_days=mtbf_days)
+    world = run.engine.world
+    assert {str(job.phase) for job in world.jobs.values()} == {"succeeded"}
+    return world.digest(), sum(len(job.attempts) for job in world.jobs.values()), owners.released
+
+
 def test_hosts_of_a_trace_break_by_the_seed_and_all_work_is_done_all_the_same() -> None:
-    jobs = [{"gpus": 8, "duration_ms": 2_400 * MINUTE, "arrive_ms": n * MINUTE} for n in range(3)]
-    workload = prepare(recorded(*jobs), hosts=6, gpus_per_host=8, wishes=Wishes(checkpoint_ms=15 * MINUTE))
+    calm, one, other = faulty(1, 0), faulty(1, 1), faulty(2, 1)
+    assert calm[1:] == (3, 0)
+    assert one[1] > 3
+    assert len({calm[0], one[0], other[0]}) == 3
+    assert faulty(1, 1) == one
 
-    def run(seed: int, mtbf_days: int) -> tuple[str, int]:
-        world = played(workload, seed, mtbf_days).engine.world
-        assert {str(job.phase) for job in world.jobs.values()} == {"succeeded"}
-        return world.digest(), sum(len(job.attempts) for job in world.jobs.values())
 
-    (calm, few), (one, more), (other, _) = run(1, 0), run(1, 1), run(2, 1)
-    assert few == 3 < more
-    assert len({calm, one, other}) == 3
-    assert run(1, 1) == (one, more)
+def test_a_job_that_faults_brought_to_a_hold_is_released_by_its_owner_and_ends() -> None:
+    assert faulty(2, 1)[2] == 3
 
 
 def test_every_rule_of_a_simulated_trace_is_told_with_its_count(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from fairlease.simulator.demand import ClosedLoop
 from fairlease.simulator.engine import T0, Engine
 from fairlease.simulator.faults import Upkeep
 from fairlease.simulator.machines import Machines, Stopping, Work, host_up
+from fairlease.simulator.owners import Owners
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.quantiles import FAULT, exponential
 from fairlease.simulator.scenario import Scenario, lab_1024, unserviced
@@ -162,21 +163,23 @@ def simulate_trace(
 
     Hosts break once in `mtbf_days` each in the mean, 0 for never, and are repaired as those of lab-1024 are.
     """
-    run = play_trace(workload, policy=policy, seed=seed, log=log, mtbf_days=mtbf_days)
-    rules = (*workload.rules, *_trace_rules(workload, mtbf_days))
+    run, owners = play_trace(workload, policy=policy, seed=seed, log=log, mtbf_days=mtbf_days)
+    rules = (*workload.rules, *_trace_rules(workload, mtbf_days, owners.released))
     return run.report(recorded.sha256, [msgspec.to_builtins(rule) for rule in rules])
 
 
 def play_trace(
     workload: Workload, *, policy: str, seed: int, log: IO[bytes] | None = None, mtbf_days: int = 0
-) -> Simulation:
-    """The same, as the run that it was."""
+) -> tuple[Simulation, Owners]:
+    """The same, as the run that it was, and its people."""
     # A period counts what happens after its first instant, and the first arrival is at 0.
     run = Simulation(policy, seed, TRACE_STOPPING, Period(T0 - 1, T0 + LONGEST_MS), log)
     names = run.hosts(workload.hosts, workload.gpus_per_host, POOL, HOSTS_PER_BLOCK)
     run.engine.say(ChangePolicy(name=workload.policy_name, policy=workload.policy), FOUNDER)
     for node in workload.budgets:
         run.budget(node)
+    owners = Owners(run.engine)
+    run.followers.append(owners.follow)
     if mtbf_days:
         cluster = lab_1024().cluster
         upkeep = Upkeep(run.engine, run.machines, unserviced(cluster), names, seed, exponential(mtbf_days * DAY_MS))
@@ -192,15 +195,16 @@ def play_trace(
     run.on_over = over
     while left:
         run.engine.step()
-    return run
+    return run, owners
 
 
-def _trace_rules(workload: Workload, mtbf_days: int) -> tuple[Rule, ...]:
+def _trace_rules(workload: Workload, mtbf_days: int, released: int) -> tuple[Rule, ...]:
     repair = f"each host breaks once in {mtbf_days} days in the mean, drawn by the seed, and is back as in lab-1024"
     return met(
         (
             ("starting takes no time; who is told to leave and can be resumed saves all its work", len(workload.tasks)),
             (repair, workload.hosts * (mtbf_days > 0)),
+            ("a job that faults brought to a hold is released by its owner an hour later", released),
         )
     )
 
