@@ -15,7 +15,9 @@ from fairlease_schemas.units import DAY_MS
 LAB: Final = "lab-1024"
 HOSTS: Final = (128, 8)
 """Of a trace, where nobody says how many."""
-_OF_A_TRACE: Final = (*("format", "limit", "begin", "runtime_factor", "load", "weights", "checkpoint", "mtbf_days"),)
+_OF_A_TRACE: Final = (
+    *("format", "limit", "begin", "runtime_factor", "load", "weights", "checkpoint", "startup", "mtbf_days"),
+)
 _OF_A_WORKLOAD: Final = ("days", "warm_up")
 _SPELT: Final = {"begin": "from"}
 
@@ -66,7 +68,13 @@ def simulate(args: argparse.Namespace, log: IO[bytes] | None) -> dict[str, Any]:
         )
     recorded, workload = prepared(args)
     return simulate_trace(
-        recorded, workload, policy=args.policy, seed=args.seed, log=log, mtbf_days=args.mtbf_days or 0
+        recorded,
+        workload,
+        policy=args.policy,
+        seed=args.seed,
+        log=log,
+        mtbf_days=args.mtbf_days or 0,
+        startup_ms=args.startup or 0,
     )
 
 

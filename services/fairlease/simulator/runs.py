@@ -28,7 +28,7 @@ from fairlease_schemas import codec
 from fairlease_schemas.commands import ChangeBudget, ChangeMember, ChangePolicy
 from fairlease_schemas.envelope import Record, Submitted
 from fairlease_schemas.ids import HostId, JobId
-from fairlease_schemas.units import DAY_MS, SECOND_MS
+from fairlease_schemas.units import DAY_MS, SECOND_MS, format_length
 
 Data = dict[str, Any]
 FOUNDER: Final = "lead"
@@ -158,18 +158,26 @@ def simulate_trace(
     seed: int,
     log: IO[bytes] | None = None,
     mtbf_days: int = 0,
+    startup_ms: int = 0,
 ) -> Data:
     """A recorded workload from its first arrival to its last end; what the trace lacks is in the report's rules.
 
-    Hosts break once in `mtbf_days` each in the mean, 0 for never, and are repaired as those of lab-1024 are.
+    Hosts break once in `mtbf_days` each in the mean, 0 for never, and are repaired as those of lab-1024 are. Each
+    attempt takes `startup_ms` from its grant to its work.
     """
-    run, owners = play_trace(workload, policy=policy, seed=seed, log=log, mtbf_days=mtbf_days)
-    rules = (*workload.rules, *_trace_rules(workload, mtbf_days, owners.released))
+    run, owners = play_trace(workload, policy=policy, seed=seed, log=log, mtbf_days=mtbf_days, startup_ms=startup_ms)
+    rules = (*workload.rules, *_trace_rules(workload, mtbf_days, startup_ms, owners.released))
     return run.report(recorded.sha256, [msgspec.to_builtins(rule) for rule in rules])
 
 
 def play_trace(
-    workload: Workload, *, policy: str, seed: int, log: IO[bytes] | None = None, mtbf_days: int = 0
+    workload: Workload,
+    *,
+    policy: str,
+    seed: int,
+    log: IO[bytes] | None = None,
+    mtbf_days: int = 0,
+    startup_ms: int = 0,
 ) -> tuple[Simulation, Owners]:
     """The same, as the run that it was, and its people."""
     # A period counts what happens after its first instant, and the first arrival is at 0.
@@ -185,7 +193,7 @@ def play_trace(
         upkeep = Upkeep(run.engine, run.machines, unserviced(cluster), names, seed, exponential(mtbf_days * DAY_MS))
         run.followers.append(upkeep.follow)
     for task in workload.tasks:
-        run.engine.at(T0 + task.arrive_ms, lambda task=task: _submit(run, task))  # type: ignore[misc]  # bound now
+        run.engine.at(T0 + task.arrive_ms, lambda task=task: _submit(run, task, startup_ms))  # type: ignore[misc]  # bound now
     left = len(workload.tasks)
 
     def over(_job: JobId) -> None:
@@ -198,23 +206,27 @@ def play_trace(
     return run, owners
 
 
-def _trace_rules(workload: Workload, mtbf_days: int, released: int) -> tuple[Rule, ...]:
+def _trace_rules(workload: Workload, mtbf_days: int, startup_ms: int, released: int) -> tuple[Rule, ...]:
+    starting = format_length(startup_ms) if startup_ms else "no time"
     repair = f"each host breaks once in {mtbf_days} days in the mean, drawn by the seed, and is back as in lab-1024"
     return met(
         (
-            ("starting takes no time; who is told to leave and can be resumed saves all its work", len(workload.tasks)),
+            (
+                f"starting takes {starting}; who is told to leave and can be resumed saves all its work",
+                len(workload.tasks),
+            ),
             (repair, workload.hosts * (mtbf_days > 0)),
             ("a job that faults brought to a hold is released by its owner an hour later", released),
         )
     )
 
 
-def _submit(run: Simulation, task: Task) -> None:
+def _submit(run: Simulation, task: Task, startup_ms: int) -> None:
     asked = task.request
     is_endless = task.outcome is Outcome.TIMED_OUT
     work = Work(
         left_ms=task.endless_ms if is_endless else task.run_ms,
-        startup_ms=0,
+        startup_ms=startup_ms,
         checkpoint_ms=asked.checkpoint_interval_ms,
         saves_permille=1000,
         is_resumable=asked.is_resumable,
