@@ -101,7 +101,7 @@ class _Log:
             life.has_run = True
 
 
-def read_log(file: str, lines: Iterable[bytes], sha256: str) -> Recorded:
+def read_log(file: str, lines: Iterable[bytes]) -> Recorded:
     """The jobs of a log, one record a line; those that tell no duration are left out and counted.
 
     TraceWrong for a line that is no record, for one that speaks of a job which no earlier line admits, and for a log
@@ -131,7 +131,6 @@ def read_log(file: str, lines: Iterable[bytes], sha256: str) -> Recorded:
         gpus_column="events",
         jobs=jobs,
         rules=(*rules, *sorting),
-        sha256=sha256,
         zero_ms=zero_ms,
         budgets=_parents_first(log.budgets),
         policy=log.policy,

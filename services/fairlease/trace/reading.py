@@ -1,7 +1,7 @@
 """A trace file, packed or not, whichever of the known formats it is.
 
-It is read a line at a time, within bounds for a line, for the whole, and for how much a packed file may grow: a file
-that somebody made to fill the memory is refused before it does.
+It is read a line at a time, within bounds for a line, for a table, and for how much a packed file may grow: a file that
+somebody made to fill the memory is refused before it does. A log may be of any length; what is kept of it are its jobs.
 """
 
 import gzip
@@ -9,9 +9,12 @@ import hashlib
 import io
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
+
+import msgspec
 
 from fairlease.trace.cells import Line, Problem, TraceWrong, rows_of, split, told
 from fairlease.trace.own_log import read_log
@@ -19,7 +22,11 @@ from fairlease.trace.recorded import Recorded, RecordedJob, by_arrival, met
 from fairlease.trace.slips import slips
 from fairlease.trace.tables import FORMATS, Format
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer as Buffer
+
 MAX_BYTES: Final = 512 << 20
+"""Of a table, unpacked."""
 MAX_LINE: Final = 2 << 20
 MAX_GROWTH: Final = 100
 """A packed file may be so many times as large unpacked; real traces grow by less than thirty."""
@@ -27,7 +34,27 @@ GROWTH_FREE: Final = 1 << 20
 LOG: Final = "log"
 NAMES: Final = (*(known.name for known in FORMATS), LOG)
 _GZIP: Final = b"\x1f\x8b"
+_CHUNK: Final = 1 << 20
 _BOM: Final = b"\xef\xbb\xbf"
+
+
+class _Counted(io.RawIOBase):
+    """The file as it lies on disk, with its digest and size as far as it was read."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        super().__init__()
+        self._file = file
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "Buffer", /) -> int:
+        count = self._file.readinto(buffer)
+        self.sha256.update(memoryview(buffer)[:count])
+        self.size += count
+        return count
 
 
 def read_trace(path: Path, expected: str = "") -> Recorded:
@@ -35,48 +62,46 @@ def read_trace(path: Path, expected: str = "") -> Recorded:
 
     OSError when the file cannot be read; TraceWrong, with every problem found, when it is no trace.
     """
-    with path.open("rb") as file:
-        raw = file.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise TraceWrong(path.name, [_too_long(1)])
-    lines = _lines(path.name, raw)
-    first = next(lines, b"")
-    lines = chain([first], lines)
-    sha256 = hashlib.sha256(raw).hexdigest()
-    if first.lstrip().startswith(b"{"):
-        _check_format(path.name, 1, LOG, expected)
-        return read_log(path.name, lines, sha256)
-    return _table(path.name, lines, sha256, expected)
+    with path.open("rb", buffering=0) as file:
+        counted = _Counted(file)
+        whole = io.BufferedReader(counted, _CHUNK)
+        lines = _lines(path.name, whole, counted)
+        first = next(lines, b"")
+        is_log = first.lstrip().startswith(b"{")
+        if is_log:
+            _check_format(path.name, 1, LOG, expected)
+        read = read_log if is_log else partial(_table, expected=expected)
+        recorded = read(path.name, chain([first], lines))
+        while whole.read(_CHUNK):
+            pass  # what stands behind the last line belongs to the digest
+    return msgspec.structs.replace(recorded, sha256=counted.sha256.hexdigest())
 
 
-def _lines(file: str, raw: bytes) -> Iterator[bytes]:
+def _lines(file: str, whole: "io.BufferedReader[_Counted]", counted: _Counted) -> Iterator[bytes]:
     """The lines of the text without their ends, unpacked where it is packed."""
-    is_packed = raw.startswith(_GZIP)
-    most = min(MAX_BYTES, GROWTH_FREE + MAX_GROWTH * len(raw)) if is_packed else MAX_BYTES
-    text: IO[bytes] = io.BytesIO(raw)
-    if is_packed:
-        text = gzip.GzipFile(fileobj=text)  # type: ignore[assignment]  # it reads as any file does
+    is_packed = whole.peek(2).startswith(_GZIP)
+    text: IO[bytes] = gzip.GzipFile(fileobj=whole) if is_packed else whole  # type: ignore[assignment]  # read as a file
     size, row = 0, 0
     try:
         while line := text.readline(MAX_LINE + 1):
             row, size = row + 1, size + len(line)
             if len(line) > MAX_LINE:
                 raise TraceWrong(file, [Problem(row, "", "", f"is longer than {MAX_LINE} bytes: is it a trace?")])
-            if size > most:
-                raise TraceWrong(file, [_too_long(row)])
+            if is_packed and size > GROWTH_FREE + MAX_GROWTH * counted.size:
+                told = f"is beyond {MAX_GROWTH} times the packed file: no trace packs so well, unpack it yourself"
+                raise TraceWrong(file, [Problem(row, "", "", told)])
             yield (line.removeprefix(_BOM) if row == 1 else line).rstrip(b"\r\n")
-    except (OSError, EOFError, zlib.error) as error:
-        text_ = f"is packed and cannot be unpacked ({error}): copy it again"
-        raise TraceWrong(file, [Problem(row + 1, "", "", text_)]) from error
-
-
-def _too_long(row: int) -> Problem:
-    text = f"is beyond {MAX_BYTES >> 20} MiB, or {MAX_GROWTH} times the packed file: cut the trace"
-    return Problem(row, "", "", text)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        told = f"is packed and cannot be unpacked ({error}): copy it again"
+        raise TraceWrong(file, [Problem(row + 1, "", "", told)]) from error
 
 
 def _decoded(file: str, lines: Iterator[bytes]) -> Iterator[Line]:
+    size = 0
     for row, line in enumerate(lines, start=1):
+        size += len(line) + 1
+        if size > MAX_BYTES:
+            raise TraceWrong(file, [Problem(row, "", "", f"is beyond {MAX_BYTES >> 20} MiB of a table: cut it")])
         try:
             yield row, line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -84,7 +109,7 @@ def _decoded(file: str, lines: Iterator[bytes]) -> Iterator[Line]:
             raise TraceWrong(file, [Problem(row, "", "", text)]) from error
 
 
-def _table(file: str, lines: Iterator[bytes], sha256: str, expected: str) -> Recorded:
+def _table(file: str, lines: Iterator[bytes], *, expected: str) -> Recorded:
     below = told(_decoded(file, lines))
     row, line = next(below, (1, ""))
     header = split(line)
@@ -108,7 +133,6 @@ def _table(file: str, lines: Iterator[bytes], sha256: str, expected: str) -> Rec
         gpus_column=format_.gpus_column,
         jobs=jobs,
         rules=rules,
-        sha256=sha256,
         zero_ms=None if format_.arrival[1] else zero_ms,
     )
 

@@ -69,7 +69,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     gpus_column: str
     jobs: tuple[RecordedJob, ...]
     rules: tuple[Rule, ...]
-    sha256: str
+    sha256: str = ""
     zero_ms: int | None = None
     budgets: tuple[BudgetChanged, ...] = ()
     policy: tuple[str, Policy] | None = None
