@@ -67,10 +67,18 @@ def test_a_user_tied_with_an_account_takes_the_rank_of_its_best_user() -> None:
     assert _ranks(tied, user("lone", 1, 10)) == [("lone", 3), ("best", 3), ("rest", 1)]
 
 
-def test_tied_accounts_have_their_children_merged_before_sorting() -> None:
-    left = account("left", 1, user("l1", 1, 2), user("l2", 1, 8))
-    right = account("right", 1, user("r1", 1, 4), user("r2", 1, 6))
-    assert _ranks(left, right) == [("l1", 4), ("r1", 3), ("r2", 2), ("l2", 1)]
+LEFT = account("left", 1, user("l1", 1, 2), user("l2", 1, 8))
+RIGHT = account("right", 1, user("r1", 1, 4), user("r2", 1, 6))
+
+
+def test_tied_accounts_have_their_children_merged_before_sorting_as_it_is_documented() -> None:
+    merged = fair_tree(account("root", 1, LEFT, RIGHT), merges=True)
+    assert [(one.name, one.rank) for one in merged] == [("l1", 4), ("r1", 3), ("r2", 2), ("l2", 1)]
+
+
+def test_tied_accounts_share_a_rank_where_one_ends_and_the_next_begins_as_sshare_has_it() -> None:
+    assert _ranks(LEFT, RIGHT) == [("l1", 4), ("l2", 3), ("r1", 3), ("r2", 1)]
+    assert _ranks(RIGHT, LEFT) == [("r1", 4), ("r2", 3), ("l1", 3), ("l2", 1)]
 
 
 def test_a_whole_sub_tree_outranks_a_sibling_whatever_a_cousin_does() -> None:

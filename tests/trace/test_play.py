@@ -31,7 +31,7 @@ SEED = 20_171_017
 
 def _workload(trace: tuple[str, int], limit: int, cut_s: float = 1.0) -> Workload:
     name, hosts = trace
-    recorded = read_trace(DATA / name, hosts * 8)
+    recorded = read_trace(DATA / name)
     return prepare(recorded, hosts=hosts, gpus_per_host=8, speed=SPEED, cut_s=cut_s, limit=limit)
 
 
@@ -57,7 +57,7 @@ async def test_the_first_forty_jobs_of_a_real_trace_are_played(trace: tuple[str,
     result = await play(workload, tmp_path, on_progress=look)
     _assert_whole(workload, result)
     assert (seen[-1].total, seen[-1].submitted, seen[-1].over, seen[-1].live) == (40, 40, 40, 0)
-    recorded = read_trace(DATA / trace[0], trace[1] * 8)
+    recorded = read_trace(DATA / trace[0])
     replay = {"decisions": 1, "divergences": 0, "first": None, "events_per_s": 1.0, "events": 1, "digest": ""}
     report = report_of(trace[0], recorded, workload, result, replay)
     assert is_good(report)
@@ -144,7 +144,7 @@ def test_a_whole_trace_is_played_and_its_log_replays(trace: tuple[str, int], tmp
     code, report, errors = _trace_play(str(DATA / name), *words)
     assert (code, errors) == (0, "")
     assert report["kind"] == "TraceReport"
-    outcomes = [job.outcome for job in read_trace(DATA / name, hosts * 8).jobs]
+    outcomes = [job.outcome for job in read_trace(DATA / name).jobs]
     expected = {
         "submitted": 200,
         "started": 200,
@@ -171,7 +171,7 @@ def test_a_wrong_trace_is_told_before_any_cell_is_started(tmp_path: Path) -> Non
     assert (code, report) == (65, {})
     told = json.loads(errors)
     assert (told["kind"], told["exit_code"]) == ("Error", 65)
-    assert "line 2, column duration: '-1' is negative" in told["text"]
+    assert "row 2, column duration: '-1' is negative" in told["text"]
 
 
 def test_the_phases_of_a_job_are_named_as_the_outcomes_are() -> None:

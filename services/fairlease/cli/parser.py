@@ -12,17 +12,21 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from fairlease.cli.exits import USAGE, CommandError
 from fairlease_schemas.ids import ROOT, is_name, job_of
 from fairlease_schemas.units import parse_length_ms, parse_memory_mib
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 _MAX_COUNT: Final = 10**9
 _ATTEMPT: Final = re.compile(r"job-[a-z0-9]+-a[0-9]+")
 _MONEY: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?")
 _SCORE: Final = re.compile(r"(-?)([0-9]{1,9})(?:\.([0-9]{1,3}))?")
+_FACTOR: Final = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,6})?")
 _BLOCK: Final = re.compile(r"(?=.{1,128}$)[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
 
@@ -70,6 +74,15 @@ def ratio(text: str) -> float:
     if not 0 < number <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number above 0 and up to 1000000")
     return number
+
+
+def factor(text: str) -> "Fraction":
+    """A number from 0.001 to 1000, exactly as it was written, such as 1.015."""
+    from fractions import Fraction
+
+    if _FACTOR.fullmatch(text) and 0.001 <= float(text) <= 1_000:
+        return Fraction(text)
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 0.001 to 1000: write for example 1.015")
 
 
 def length(text: str) -> str:
@@ -236,6 +249,15 @@ def account(text: str) -> str:
 
 def instant(text: str) -> str:
     """A length before the end of the log, or a date with or without a time; kept as it was written."""
+    return _instant(text, "before the end of the log", "of UTC, such as 2026-11-30 or 2026-11-30T12:00")
+
+
+def begin(text: str) -> str:
+    """A length after the first arrival of a trace, or a date with or without a time; kept as it was written."""
+    return _instant(text, "after the first arrival", "as the trace has it, such as 2017-10-01 or 2017-10-01T12:00")
+
+
+def _instant(text: str, side: str, example: str) -> str:
     from datetime import datetime
 
     try:
@@ -245,8 +267,7 @@ def instant(text: str) -> str:
             datetime.fromisoformat(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(
-                f"{text[:40]!r} is no instant: write how long before the end of the log, such as 7d, "
-                "or a date and time of UTC, such as 2026-11-30 or 2026-11-30T12:00"
+                f"{text[:40]!r} is no instant: write how long {side}, such as 7d, or a date and time {example}"
             ) from error
     return text
 

@@ -17,9 +17,11 @@ from fairlease.cli.parser import (
     agent,
     answer_options,
     array,
+    begin,
     block,
     budget_or_root,
     check,
+    factor,
     grid,
     identity_options,
     instant,
@@ -409,15 +411,36 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     about = "play a workload in virtual time with the services' own rules"
     simulate = _leaf(verbs, "simulate", "fairlease.simulator.command", [output_options()], about=about)
     what = simulate.add_mutually_exclusive_group(required=True)
-    what.add_argument("--workload", choices=("lab-1024",), help="the reference workload: lab-1024")
-    what.add_argument("--trace", metavar="FILE", help="a philly trace, .csv or .csv.gz")
+    what.add_argument("--workload", metavar="lab-1024|FILE.toml", help="the reference workload, or one in its form")
+    what.add_argument("--trace", metavar="FILE", help="a philly, helios or muri table, packed or not, or a saved log")
+    _add_trace_options(simulate)
     simulate.add_argument("--hosts", type=grid, metavar="HxG", help="hosts x GPUs (128x8)")
     simulate.add_argument("--days", type=ratio, metavar="N", help="measured days of the workload (30)")
     simulate.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
-    simulate.add_argument("--limit", type=positive, metavar="N", help="the first N jobs of the trace only")
     simulate.add_argument("--seed", type=whole, default=1, metavar="N", help="of all chance (1)")
     simulate.add_argument("--policy", choices=("budget-window",), default="budget-window", help="budget-window")
     simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
+    _add_up(verbs)
+
+
+def _add_trace_options(simulate: Parser) -> None:
+    """What is asked of a trace; the rules of the report say what came of it."""
+    trace = simulate.add_argument_group("of a trace")
+    formats = ("philly", "helios", "muri", "log")
+    trace.add_argument("--format", choices=formats, help="what the trace must be; else what its first line says")
+    about = "leave out what arrives before: a date and time, or a length after the first arrival"
+    trace.add_argument("--from", dest="begin", type=begin, metavar="TIME", help=about)
+    trace.add_argument("--limit", type=positive, metavar="N", help="the first N jobs only")
+    trace.add_argument("--runtime-factor", type=factor, metavar="X", help="multiply runtimes and limits (1)")
+    trace.add_argument("--load", type=factor, metavar="X", help="divide the gaps between arrivals (1)")
+    trace.add_argument("--weights", choices=("equal", "gpu-hours"), help="of the teams' budgets (equal)")
+    trace.add_argument("--checkpoint", type=length_ms, metavar="LENGTH", help="work between two checkpoints (15m)")
+    trace.add_argument("--startup", type=length_ms, metavar="LENGTH", help="from a grant to work (no time)")
+    about = "a host breaks once in N days in the mean (never)"
+    trace.add_argument("--mtbf-days", type=positive, metavar="N", help=about)
+
+
+def _add_up(verbs: "_Verbs[Parser]") -> None:
     up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")

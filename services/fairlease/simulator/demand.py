@@ -13,13 +13,12 @@ import msgspec
 from fairlease.simulator.draws import POINTS, Stream
 from fairlease.simulator.engine import Engine
 from fairlease.simulator.machines import Machines, Work
-from fairlease.simulator.scenario import JobClass, Scenario
+from fairlease.simulator.scenario import IDLE, JobClass, Scenario
 from fairlease_schemas.envelope import Submitted
 from fairlease_schemas.ids import BudgetId, JobId, job_id
 from fairlease_schemas.job import Request
 from fairlease_schemas.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
-IDLE: Final = "idle"
 FIRST_FILL_MS: Final = 10 * MINUTE_MS
 GRACE_MS: Final = 90 * SECOND_MS
 SMALLEST_GANG_CAP: Final = 8

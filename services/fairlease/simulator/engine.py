@@ -16,7 +16,7 @@ from fairlease.core.dues import NEVER_MS
 from fairlease.core.state import IDLE, PLACED, RANKED
 from fairlease.core.world import World
 from fairlease_schemas.commands import OWNERS as VERBS
-from fairlease_schemas.commands import CordonHost, RequestDrain, ReturnHost
+from fairlease_schemas.commands import CancelJob, CordonHost, ReleaseJob, RequestDrain, ReturnHost
 from fairlease_schemas.envelope import Answer, Record, Said, Submitted, TimerFired
 from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone, RunStarted
 
@@ -70,7 +70,7 @@ class Engine:
     def say(self, said: Said, who: str) -> None:
         """A message of this instant, to the service that owns it."""
         owner = "health" if isinstance(said, _HEALTH) else "ledger"
-        if isinstance(said, Submitted | RunStarted | RunGone | CheckpointDone):
+        if isinstance(said, Submitted | CancelJob | ReleaseJob | RunStarted | RunGone | CheckpointDone):
             owner = "admission"
         self._inbox[owner].append((int(isinstance(said, Submitted)), who, said))
 

@@ -15,11 +15,11 @@ from fairlease.core.job import Attempt
 from fairlease.core.world import World
 from fairlease.simulator.draws import Stream
 from fairlease.simulator.engine import Engine
-from fairlease_schemas.commands import CordonHost, ReturnHost
+from fairlease_schemas.commands import CancelJob, CordonHost, ReturnHost
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.host import Inventory
-from fairlease_schemas.ids import AttemptId, HostId, JobId, job_of
+from fairlease_schemas.ids import AccountId, AttemptId, HostId, JobId, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
@@ -38,7 +38,8 @@ WATCHMAN: Final = "watch"
 class Work(msgspec.Struct, kw_only=True):
     """What a job has to do. Times in ms of useful work; `left_ms` is what no checkpoint holds yet.
 
-    `checkpoint_ms` 0 is never.
+    `checkpoint_ms` 0 is never. At the end of its work it leaves with `exit_code`; one that is `cancelled_by` somebody
+    is cancelled by him then.
     """
 
     left_ms: int
@@ -46,6 +47,8 @@ class Work(msgspec.Struct, kw_only=True):
     checkpoint_ms: int = 0
     saves_permille: int = 0
     is_resumable: bool = True
+    exit_code: int = 0
+    cancelled_by: AccountId = ""
 
 
 class Stopping(msgspec.Struct, frozen=True):
@@ -128,7 +131,7 @@ class Machines:
         run.began_ms = engine.now_ms
         for host in run.hosts:
             engine.say(RunStarted(attempt=name, token=run.token), host)
-        engine.at(engine.now_ms + work.left_ms, lambda: self._ends(name))
+        engine.at(engine.now_ms + work.left_ms, lambda: self._ends(job, name))
         if 0 < work.checkpoint_ms < work.left_ms:
             engine.at(engine.now_ms + work.checkpoint_ms, lambda: self._saves(job, name))
 
@@ -143,10 +146,15 @@ class Machines:
         if run.saved_ms + work.checkpoint_ms < work.left_ms:
             engine.at(engine.now_ms + work.checkpoint_ms, lambda: self._saves(job, name))
 
-    def _ends(self, name: AttemptId) -> None:
+    def _ends(self, job: JobId, name: AttemptId) -> None:
         run = self._runs.get(name)
-        if run is not None and not run.is_stopping:
-            self._gone(name, run, End.SUCCEEDED, 0)
+        if run is None or run.is_stopping:
+            return
+        work = self._work[job]
+        if work.cancelled_by:
+            self._engine.say(CancelJob(job=job), work.cancelled_by)
+        else:
+            self._gone(name, run, End.FAILED if work.exit_code else End.SUCCEEDED, work.exit_code)
 
     def _gone(self, name: AttemptId, run: _Run, end: End, exit_code: int | None) -> None:
         """Nothing is left of the attempt on the hosts that have not said so yet."""

@@ -4,6 +4,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
@@ -13,28 +14,28 @@ from fairlease.core.metrics.meter import Meter
 from fairlease.core.world import World
 from fairlease.figures.report import report_of
 from fairlease.simulator.demand import ClosedLoop
-from fairlease.simulator.draws import tables
 from fairlease.simulator.engine import T0, Engine
 from fairlease.simulator.faults import Upkeep
 from fairlease.simulator.machines import Machines, Stopping, Work, host_up
+from fairlease.simulator.owners import Owners
 from fairlease.simulator.policies import POLICIES
-from fairlease.simulator.quantiles import FAULT
-from fairlease.simulator.scenario import Scenario, lab_1024, workload_digest
-from fairlease.trace.recorded import Recorded
-from fairlease.trace.workload import ACCOUNT, ROOT_BUDGET, Task, Workload
+from fairlease.simulator.quantiles import FAULT, exponential
+from fairlease.simulator.scenario import Scenario, lab_1024, unserviced
+from fairlease.simulator.workload_file import scenario_of
+from fairlease.trace.recorded import Outcome, Recorded, Rule, met
+from fairlease.trace.workload import Task, Workload
 from fairlease_schemas import codec
 from fairlease_schemas.commands import ChangeBudget, ChangeMember, ChangePolicy
 from fairlease_schemas.envelope import Record, Submitted
 from fairlease_schemas.ids import HostId, JobId
-from fairlease_schemas.job import Request
-from fairlease_schemas.units import DAY_MS, MINUTE_MS, SECOND_MS
+from fairlease_schemas.units import DAY_MS, SECOND_MS, format_length
 
 Data = dict[str, Any]
 FOUNDER: Final = "lead"
 POOL: Final = "sim"
 HOSTS_PER_BLOCK: Final = 16
 TRACE_STOPPING: Final = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
-TRACE_CHECKPOINT_MS: Final = 15 * MINUTE_MS
+FAILED_CODE: Final = 1
 LONGEST_MS: Final = 100 * 366 * DAY_MS
 
 
@@ -69,10 +70,10 @@ class Simulation:
         self.engine.deliver()
         return names
 
-    def budget(self, name: str, weight: int, parent: str = "") -> None:
+    def budget(self, node: ChangeBudget) -> None:
         """A budget that everybody may submit to."""
-        self.engine.say(ChangeBudget(budget=name, weight=weight, parent=parent), FOUNDER)
-        self.engine.say(ChangeMember(budget=name, account="*", role="member"), FOUNDER)
+        self.engine.say(node, FOUNDER)
+        self.engine.say(ChangeMember(budget=node.budget, account="*", role="member"), FOUNDER)
         self.engine.deliver()
 
     def report(self, digest: str, rules: list[Data]) -> Data:
@@ -111,9 +112,14 @@ def simulate_lab(
     measured_ms: int | None = None,
     warm_up_ms: int | None = None,
     log: IO[bytes] | None = None,
+    file: Path | None = None,
 ) -> Data:
-    """lab-1024, on so many hosts (0: the file's) and times. SimulationWrong if a job is refused."""
-    scenario = lab_1024()
+    """lab-1024, or the workload of a file, on so many hosts (0: the file's) and times.
+
+    SimulationWrong if a job is refused; WorkloadWrong, with every problem found, for a file that is no workload;
+    OSError when it cannot be read.
+    """
+    scenario, digest, quantiles = scenario_of(file)
     cluster, rules = scenario.cluster, []
     count = hosts or cluster.hosts
     if warm_up_ms is None:
@@ -128,36 +134,66 @@ def simulate_lab(
     run = Simulation(policy, seed, stopping, period, log)
     names = run.hosts(count, cluster.gpus_per_host, cluster.pool, cluster.hosts_per_block)
     _founded(run, scenario)
-    shipped = tables()
-    upkeep = Upkeep(run.engine, run.machines, cluster, names, seed, shipped[FAULT])
+    upkeep = Upkeep(run.engine, run.machines, cluster, names, seed, quantiles[FAULT])
     run.followers.append(upkeep.follow)
-    demand = ClosedLoop(run.engine, run.machines, scenario, count * cluster.gpus_per_host, seed, shipped)
+    demand = ClosedLoop(run.engine, run.machines, scenario, count * cluster.gpus_per_host, seed, quantiles)
     run.on_over = demand.over
     demand.begin()
     run.engine.run(period.until_ms)
-    return run.report(workload_digest(), rules)
+    return run.report(digest, rules)
 
 
 def _founded(run: Simulation, scenario: Scenario) -> None:
     for name, org in scenario.budgets.items():
-        run.budget(name, org.weight)
+        run.budget(ChangeBudget(budget=name, weight=org.weight))
         for project, weight in org.projects.items():
-            run.budget(project, weight, name)
+            run.budget(ChangeBudget(budget=project, weight=weight, parent=name))
 
 
 def simulate_trace(
-    recorded: Recorded, workload: Workload, *, policy: str, seed: int, log: IO[bytes] | None = None
+    recorded: Recorded,
+    workload: Workload,
+    *,
+    policy: str,
+    seed: int,
+    log: IO[bytes] | None = None,
+    mtbf_days: int = 0,
+    startup_ms: int = 0,
 ) -> Data:
-    """A recorded workload from its first arrival to its last end; what the trace lacks is in the report's rules."""
+    """A recorded workload from its first arrival to its last end; what the trace lacks is in the report's rules.
+
+    Hosts break once in `mtbf_days` each in the mean, 0 for never, and are repaired as those of lab-1024 are. Each
+    attempt takes `startup_ms` from its grant to its work.
+    """
+    run, owners = play_trace(workload, policy=policy, seed=seed, log=log, mtbf_days=mtbf_days, startup_ms=startup_ms)
+    rules = (*workload.rules, *_trace_rules(workload, mtbf_days, startup_ms, owners.released))
+    return run.report(recorded.sha256, [msgspec.to_builtins(rule) for rule in rules])
+
+
+def play_trace(
+    workload: Workload,
+    *,
+    policy: str,
+    seed: int,
+    log: IO[bytes] | None = None,
+    mtbf_days: int = 0,
+    startup_ms: int = 0,
+) -> tuple[Simulation, Owners]:
+    """The same, as the run that it was, and its people."""
     # A period counts what happens after its first instant, and the first arrival is at 0.
     run = Simulation(policy, seed, TRACE_STOPPING, Period(T0 - 1, T0 + LONGEST_MS), log)
-    run.hosts(workload.hosts, workload.gpus_per_host, POOL, HOSTS_PER_BLOCK)
+    names = run.hosts(workload.hosts, workload.gpus_per_host, POOL, HOSTS_PER_BLOCK)
     run.engine.say(ChangePolicy(name=workload.policy_name, policy=workload.policy), FOUNDER)
-    run.budget(ROOT_BUDGET, 1)
-    for name in workload.budgets:
-        run.budget(name, 1, ROOT_BUDGET)
+    for node in workload.budgets:
+        run.budget(node)
+    owners = Owners(run.engine)
+    run.followers.append(owners.follow)
+    if mtbf_days:
+        cluster = lab_1024().cluster
+        upkeep = Upkeep(run.engine, run.machines, unserviced(cluster), names, seed, exponential(mtbf_days * DAY_MS))
+        run.followers.append(upkeep.follow)
     for task in workload.tasks:
-        run.engine.at(T0 + task.arrive_ms, lambda task=task: _submit(run, task))  # type: ignore[misc]  # bound now
+        run.engine.at(T0 + task.arrive_ms, lambda task=task: _submit(run, task, startup_ms))  # type: ignore[misc]  # bound now
     left = len(workload.tasks)
 
     def over(_job: JobId) -> None:
@@ -167,26 +203,36 @@ def simulate_trace(
     run.on_over = over
     while left:
         run.engine.step()
-    added = {"rule": "checkpoints fall every 15 min of work; starting takes no time", "count": len(workload.tasks)}
-    return run.report(recorded.sha256, [*(msgspec.to_builtins(rule) for rule in workload.rules), added])
+    return run, owners
 
 
-def _submit(run: Simulation, task: Task) -> None:
+def _trace_rules(workload: Workload, mtbf_days: int, startup_ms: int, released: int) -> tuple[Rule, ...]:
+    starting = format_length(startup_ms) if startup_ms else "no time"
+    repair = f"each host breaks once in {mtbf_days} days in the mean, drawn by the seed, and is back as in lab-1024"
+    return met(
+        (
+            (
+                f"starting takes {starting}; who is told to leave and can be resumed saves all its work",
+                len(workload.tasks),
+            ),
+            (repair, workload.hosts * (mtbf_days > 0)),
+            ("a job that faults brought to a hold is released by its owner an hour later", released),
+        )
+    )
+
+
+def _submit(run: Simulation, task: Task, startup_ms: int) -> None:
+    asked = task.request
+    is_endless = task.outcome is Outcome.TIMED_OUT
     work = Work(
-        left_ms=task.run_ms,
-        startup_ms=0,
-        checkpoint_ms=TRACE_CHECKPOINT_MS,
+        left_ms=task.endless_ms if is_endless else task.run_ms,
+        startup_ms=startup_ms,
+        checkpoint_ms=asked.checkpoint_interval_ms,
         saves_permille=1000,
+        is_resumable=asked.is_resumable,
+        exit_code=FAILED_CODE if task.outcome is Outcome.FAILED else 0,
+        cancelled_by=task.account if task.outcome is Outcome.CANCELLED else "",
     )
     run.machines.expect(task.job, work)
-    request = Request(
-        hosts=task.hosts,
-        gpus_per_host=task.gpus_per_host,
-        pools=(),
-        min_runtime_ms=task.window_ms,
-        timeout_ms=task.timeout_ms,
-        grace_ms=task.grace_ms,
-        is_resumable=True,
-    )
-    said = Submitted(budget=task.budget, request_id=task.request_id, digest=f"{0:064x}", request=request)
-    run.engine.say(said, ACCOUNT)
+    said = Submitted(budget=task.budget, request_id=task.request_id, digest=f"{0:064x}", request=asked)
+    run.engine.say(said, task.account)

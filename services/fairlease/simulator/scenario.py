@@ -2,99 +2,112 @@
 
 import hashlib
 from importlib import resources
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 WORKLOAD_FILE: Final = "lab-1024.toml"
+IDLE: Final = "idle"
+"""The class of work without a window, which is kept outstanding by a figure of its own."""
+
+_Name = Annotated[str, Meta(pattern="^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?$")]
+_Count = Annotated[int, Meta(ge=1, le=10_000)]
+_Weight = Annotated[int, Meta(ge=1, le=1_000_000)]
+_Permille = Annotated[int, Meta(ge=0, le=1_000)]
+_Days = Annotated[int, Meta(ge=0, le=3_660)]
+_Hours = Annotated[int, Meta(ge=0, le=87_840)]
+_Minutes = Annotated[int, Meta(ge=0, le=5_270_400)]
+_Seconds = Annotated[int, Meta(ge=0, le=316_224_000)]
+_Ratio = Annotated[float, Meta(ge=0, le=1_000)]
 
 
 class Maintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Hosts leave in id order, so many at once, from that day on."""
 
-    from_day: int
-    hosts_at_once: int
-    notice_h: int
-    needs_h: int
+    from_day: _Days
+    hosts_at_once: Annotated[int, Meta(ge=0, le=10_000)]
+    notice_h: _Hours
+    needs_h: _Hours
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The machines, and what befalls them."""
 
-    pool: str
-    hosts: int
-    gpus_per_host: int
-    hosts_per_block: int
-    host_mtbf_days: int
-    host_repair_h: int
+    pool: _Name
+    hosts: _Count
+    gpus_per_host: Annotated[int, Meta(ge=1, le=16)]
+    hosts_per_block: _Count
+    host_mtbf_days: Annotated[int, Meta(ge=1, le=1_000_000)]
+    host_repair_h: _Hours
     maintenance: Maintenance
 
 
 class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is measured, and what comes before."""
 
-    warm_up_days: int
-    measured_days: int
+    warm_up_days: _Days
+    measured_days: Annotated[int, Meta(ge=1, le=3_660)]
 
 
 class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The closed loop: how much a project keeps outstanding."""
 
-    outstanding_of_share: float
-    idle_outstanding_of_share: float
-    think_time_mean_min: int
-    gang_cap_of_share: int
-    people_per_project: int
+    outstanding_of_share: _Ratio
+    idle_outstanding_of_share: _Ratio
+    think_time_mean_min: _Minutes
+    gang_cap_of_share: _Count
+    people_per_project: _Count
 
 
 class Organisation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A budget with its projects; weights among siblings."""
 
-    weight: int
-    projects: dict[str, int]
+    weight: _Weight
+    projects: dict[_Name, _Weight]
 
 
 class Duration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long useful work takes: the distribution, and what it is clamped to."""
 
-    kind: str
-    mean_s: int = 0
-    median_h: float = 0
-    sigma: float = 0
-    min_s: int = 0
-    max_s: int = 0
-    max_h: int = 0
+    kind: Literal["exponential", "lognormal"]
+    mean_s: _Seconds = 0
+    median_h: Annotated[float, Meta(ge=0, le=87_840)] = 0
+    sigma: Annotated[float, Meta(ge=0, le=10)] = 0
+    min_s: _Seconds = 0
+    max_s: _Seconds = 0
+    max_h: _Hours = 0
 
 
 class JobClass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the jobs of a class are drawn from."""
 
-    gpus: tuple[int, ...]
-    window_min: tuple[int, ...]
+    gpus: tuple[_Count, ...]
+    window_min: tuple[_Minutes, ...]
     resumable: bool
     duration: Duration
-    startup_s: int
-    count_permille: int = 0
-    timeout_min: int = 0
-    timeout_h: int = 0
-    lane: str = ""
-    checkpoint_min: int = 0
-    saves_on_notice_permille: int = 0
+    startup_s: _Seconds
+    count_permille: _Permille = 0
+    timeout_min: _Minutes = 0
+    timeout_h: _Hours = 0
+    lane: Literal["", "debug"] = ""
+    checkpoint_min: _Minutes = 0
+    saves_on_notice_permille: _Permille = 0
 
 
 class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long an eviction holds the GPUs."""
 
-    save_on_notice_s: int
-    stop_s: int
+    save_on_notice_s: _Seconds
+    stop_s: _Seconds
 
 
 class Priority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What people say of a job where a policy asks them."""
 
-    high_permille: int
-    normal_permille: int
-    low_permille: int
+    high_permille: _Permille
+    normal_permille: _Permille
+    low_permille: _Permille
     preemptible: bool
 
 
@@ -104,8 +117,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cluster: Cluster
     time: Time
     demand: Demand
-    budgets: dict[str, Organisation]
-    classes: dict[str, JobClass] = msgspec.field(name="class")
+    budgets: dict[_Name, Organisation]
+    classes: dict[_Name, JobClass] = msgspec.field(name="class")
     stop: Stop
     priority: Priority
 
@@ -123,3 +136,8 @@ def workload_bytes() -> bytes:
 def workload_digest() -> str:
     """The SHA-256 of the shipped file, in hex: whoever compares two reports compares this first."""
     return hashlib.sha256(workload_bytes()).hexdigest()
+
+
+def unserviced(cluster: Cluster) -> Cluster:
+    """The same machines, whose faults and repairs are all that befalls them."""
+    return msgspec.structs.replace(cluster, maintenance=Maintenance(from_day=0, hosts_at_once=0, notice_h=0, needs_h=0))

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from fairlease.runtime.errors import ShellError
+from fairlease.trace.cells import TraceWrong
 from fairlease.trace.complaint import DATA_FORMATS, complain
 from fairlease.trace.player import OnProgress, PlayFailed, Progress, play
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Recorded
 from fairlease.trace.report import encoded, is_good, report_of, table_of
-from fairlease.trace.table import TraceWrong
 from fairlease.trace.workload import Workload, prepare
 
 GOOD: Final = 0
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     # What the follower and the supervisor see is in the cell's own logs; here it would break the progress line.
     logging.getLogger("fairlease").addHandler(logging.NullHandler())
     try:
-        recorded = read_trace(path, hosts * gpus_per_host)
+        recorded = read_trace(path)
         workload = prepare(
             recorded, hosts=hosts, gpus_per_host=gpus_per_host, speed=args.speed, cut_s=args.cut, limit=args.limit or 0
         )

@@ -30,9 +30,9 @@ from fairlease.runtime.follower import Entry, Follower
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.supervisor import Supervisor, agent_part, service_parts
 from fairlease.trace.recorded import Outcome
-from fairlease.trace.workload import ACCOUNT, ROOT_BUDGET, Task, Workload
+from fairlease.trace.workload import ACCOUNT, Task, Workload
 from fairlease_schemas.codec import read_record
-from fairlease_schemas.commands import CancelJob, ChangeBudget, ChangePolicy
+from fairlease_schemas.commands import CancelJob, ChangePolicy
 from fairlease_schemas.ids import JobId, job_of
 from fairlease_schemas.job import AttemptStarted, CommandRefused, JobRefused, Problem
 
@@ -205,7 +205,7 @@ class _Player:
         self._client = client
         self._book = book
         self._on_progress = on_progress
-        longest_ms = max((task.run_ms for task in workload.tasks), default=0)
+        longest_ms = max((task.endless_ms for task in workload.tasks), default=0)
         self._patience_s = patience_s + longest_ms / 1_000
         self._by_job = {task.job: task for task in workload.tasks}
         self._submitted = 0
@@ -250,9 +250,8 @@ class _Player:
             "change-policy",
             ChangePolicy(name=workload.policy_name, policy=workload.policy, reason="times divided by the speed"),
         )
-        await self._send("change-budget", ChangeBudget(budget=ROOT_BUDGET, weight=1))
-        for name in workload.budgets:
-            await self._send("change-budget", ChangeBudget(budget=name, weight=1, parent=ROOT_BUDGET))
+        for node in workload.budgets:
+            await self._send("change-budget", node)
         until_s = time.monotonic() + SETUP_LIMIT_S
         while not self._is_set_up():
             if self._book.refusals:
@@ -265,7 +264,9 @@ class _Player:
 
     def _is_set_up(self) -> bool:
         world, workload = self._book.world, self._workload
-        return world.policy_name == workload.policy_name and all(n in world.tree.nodes for n in workload.budgets)
+        return world.policy_name == workload.policy_name and all(
+            node.budget in world.tree.nodes for node in workload.budgets
+        )
 
     def _is_done(self) -> bool:
         if self._submitted < len(self._workload.tasks):

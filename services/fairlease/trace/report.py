@@ -12,8 +12,8 @@ from fairlease.core.job import Job, Phase
 from fairlease.core.metrics.quantile import Spread
 from fairlease.core.metrics.waiting import ALL, Waiting, life, waiting
 from fairlease.trace.player import Result
-from fairlease.trace.recorded import Recorded
-from fairlease.trace.workload import Rule, Workload
+from fairlease.trace.recorded import Recorded, Rule, met
+from fairlease.trace.workload import Workload
 
 API_VERSION: Final = "fairlease/v1"
 
@@ -73,12 +73,8 @@ def _jobs(workload: Workload, mine: list[Job], result: Result) -> dict[str, int]
 
 
 def _gaps(result: Result) -> tuple[Rule, ...]:
-    if not result.gaps:
-        return ()
     hours = result.skipped_trace_ms / 3_600_000
-    return (
-        Rule(rule=f"gaps in which nothing ran or waited are skipped: {hours:.1f} h of the trace", count=result.gaps),
-    )
+    return met(((f"gaps in which nothing ran or waited are skipped: {hours:.1f} h of the trace", result.gaps),))
 
 
 def _seconds(spread: Spread) -> dict[str, float | None]:

@@ -1,40 +1,53 @@
-"""What a trace lacks, added by stated rules: budgets, windows, limits, and a process for each job.
+"""A trace made ready for a cell, live or simulated: who submits what and when, and what each job then does.
 
-Nothing here is a matter of taste that nobody sees: each rule is a sentence with the number of jobs it
-met, and the report carries them all. Time is divided by the speed; what belongs to the machine and not
-to the people (starting a process, a bus, a cycle) is not, and the sentences say so too.
+Time is divided by the speed; what belongs to the machine and not to the people (starting a process, a bus, a cycle) is
+not, and the sentences say so too. What is added to a trace is in stated.py; of a log nothing has to be added.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
 
 from fairlease.core.metrics.waiting import DebugBounds
-from fairlease.trace.recorded import Outcome, Recorded, RecordedJob
-from fairlease.trace.table import Problem, TraceWrong
-from fairlease_schemas.ids import BudgetId, JobId, job_id
-from fairlease_schemas.policy import Policy, WindowBound
-from fairlease_schemas.units import HOUR_MS, MINUTE_MS, SECOND_MS, format_length
+from fairlease.trace import stated
+from fairlease.trace.cells import Problem, TraceWrong
+from fairlease.trace.recorded import Outcome, Recorded, RecordedJob, Rule, from_zero, met
+from fairlease.trace.stated import EQUAL, SHORTEST_GRACE_MS, Scale
+from fairlease_schemas.commands import ChangeBudget
+from fairlease_schemas.ids import AccountId, BudgetId, JobId, job_id
+from fairlease_schemas.job import Request
+from fairlease_schemas.policy import Policy
+from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_length, parse_length_ms
 
 ACCOUNT: Final = "trace"
-ROOT_BUDGET: Final = "trace"
-WINDOWS: Final = ((8, 15 * MINUTE_MS), (64, 30 * MINUTE_MS), (1 << 30, HOUR_MS))
-"""By GPUs up to and including: the window, in time of the trace."""
 START_SLACK_MS: Final = 30 * SECOND_MS
 """What a timeout has on top, because starting takes the same time at any speed."""
-UNCANCELLED_SLACK_MS: Final = 60 * SECOND_MS
-"""How much longer a job that will be cancelled would run, were it not."""
-SHORTEST_GRACE_MS: Final = 100
-_NOT_A_NAME: Final = re.compile(r"[^a-z0-9]+")
+ENDLESS_SLACK_MS: Final = 60 * SECOND_MS
+"""How much longer a job would run that is ended by a command or by its timeout, were it not."""
+LONGEST_MS: Final = 3_660 * DAY_MS
+"""How long after the first arrival the last may be: a simulation's figures reach no further than ten times as far."""
+CHECKPOINT_MS: Final = 15 * MINUTE_MS
+"""How often work is saved in a simulated cell, where nothing else is said."""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence on how the trace was read, and how many jobs (or rows, or gaps) it met."""
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be asked of a trace beyond its speed.
 
-    rule: str
-    count: int
+    `begin` is a date and time, or a length after the first arrival; empty: all of it. Runtimes and limits are
+    multiplied by `runtime`, gaps between arrivals divided by `load`. With `is_apart` every user is an account of its
+    own; a live cell has one account for all. `checkpoint_ms` is said of every job of a table, 0 for never: the process
+    of a live cell saves nothing.
+    """
+
+    begin: str = ""
+    runtime: Fraction = Fraction(1)
+    load: Fraction = Fraction(1)
+    weights: str = EQUAL
+    is_apart: bool = False
+    checkpoint_ms: int = 0
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,52 +55,58 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     request_id: str
     budget: BudgetId
-    hosts: int
-    gpus_per_host: int
-    window_ms: int
-    timeout_ms: int
-    grace_ms: int
+    request: Request
     arrive_ms: int
     run_ms: int
     outcome: Outcome
+    account: AccountId = ACCOUNT
 
     @property
     def job(self) -> JobId:
         """The id that admission will give it."""
-        return job_id(ACCOUNT, self.budget, self.request_id)
+        return job_id(self.account, self.budget, self.request_id)
+
+    @property
+    def endless_ms(self) -> int:
+        """How long it would run if nobody ended it."""
+        if self.outcome is Outcome.TIMED_OUT:
+            return self.request.timeout_ms + ENDLESS_SLACK_MS
+        return self.run_ms + ENDLESS_SLACK_MS * (self.outcome is Outcome.CANCELLED)
 
     def command(self) -> tuple[str, ...]:
         """A process that does nothing for as long as the job ran, and ends as it did."""
         if self.outcome is Outcome.FAILED:
             return ("/bin/sh", "-c", f"sleep {_seconds(self.run_ms)}; exit 1")
-        is_left_to_a_command = self.outcome is Outcome.CANCELLED
-        return ("/bin/sleep", _seconds(self.run_ms + is_left_to_a_command * UNCANCELLED_SLACK_MS))
+        return ("/bin/sleep", _seconds(self.endless_ms))
 
     def contract(self) -> dict[str, Any]:
         """The contract as a person would have written it."""
+        asked = self.request
+        lane = {"lane": asked.lane} if asked.lane else {}
         return {
             "apiVersion": "fairlease/v1",
             "kind": "Job",
             "metadata": {"name": self.request_id},
             "spec": {
                 "budget": self.budget,
-                "hosts": self.hosts,
-                "gpus_per_host": self.gpus_per_host,
-                "min_runtime": format_length(self.window_ms),
-                "timeout": format_length(self.timeout_ms),
-                "resumable": True,
-                "checkpoint": {"grace": format_length(self.grace_ms)},
+                "hosts": asked.hosts,
+                "gpus_per_host": asked.gpus_per_host,
+                "min_runtime": format_length(asked.min_runtime_ms),
+                "timeout": format_length(asked.timeout_ms),
+                "resumable": asked.is_resumable,
+                "checkpoint": {"grace": format_length(asked.grace_ms)},
                 "command": list(self.command()),
+                **lane,
             },
         }
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace made ready for a cell: what to set up, and what to submit when."""
+    """A trace made ready for a cell: what to set up, parents before their children, and what to submit when."""
 
     policy_name: str
     policy: Policy
-    budgets: tuple[BudgetId, ...]
+    budgets: tuple[ChangeBudget, ...]
     tasks: tuple[Task, ...]
     hosts: int
     gpus_per_host: int
@@ -97,41 +116,49 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
 
 
-class _Scale:
-    """Times of the trace as times of the cell, never rounded down to nothing."""
+class _Change(msgspec.Struct, frozen=True):
+    """Everything by which a recorded job becomes a task."""
 
-    def __init__(self, speed_permille: int) -> None:
-        self.permille = speed_permille
-
-    def length(self, trace_ms: int, least_ms: int = 1) -> int:
-        return max(least_ms, trace_ms * 1_000 // self.permille)
+    gpus_per_host: int
+    scale: Scale
+    cut_ms: int | None
+    wishes: Wishes
+    teams: Mapping[str, BudgetId]
+    users: Mapping[str, AccountId]
 
 
 def prepare(
-    recorded: Recorded, *, hosts: int, gpus_per_host: int, speed: float, cut_s: float | None = None, limit: int = 0
+    recorded: Recorded,
+    *,
+    hosts: int,
+    gpus_per_host: int,
+    speed: float = 1.0,
+    cut_s: float | None = None,
+    limit: int = 0,
+    wishes: Wishes = Wishes(),  # noqa: B008 - it is frozen
 ) -> Workload:
     """The first `limit` jobs (0: all) for a cell of `hosts` x `gpus_per_host`, `speed` times as fast as recorded.
 
-    `cut_s` is the longest any job may run, in the cell's time. TraceWrong names each job that is larger
-    than the cell.
+    `cut_s` is the longest any job may run, in the cell's time. TraceWrong names each job that is larger than the cell
+    (one that never starts would hold a strict queue for ever), and a `begin` that no job comes after.
     """
-    jobs = recorded.jobs[:limit] if limit else recorded.jobs
-    too_large = [
-        Problem(job.line, recorded.gpus_column, str(job.gpus), f"is more GPUs than {hosts} x {gpus_per_host}")
-        for job in jobs
-        if _gang(job.gpus, gpus_per_host)[0] > hosts
-    ]
-    if too_large:
-        raise TraceWrong(sorted(too_large))
-    scale = _Scale(max(1, round(speed * 1_000)))
+    begun = _begun(recorded, wishes.begin)
+    jobs = begun[:limit] if limit else begun
+    _check_size(recorded, jobs, hosts, gpus_per_host)
+    scale = Scale(max(1, round(speed * 1_000)))
     cut_ms = None if cut_s is None else max(1, round(cut_s * SECOND_MS))
-    budgets = _budgets(jobs)
-    tasks = tuple(_task(job, budgets[job.team], gpus_per_host, scale, cut_ms) for job in jobs)
+    is_log = recorded.format == "log"
+    all_teams = {job.team for job in jobs}
+    teams = {team: team for team in all_teams} if is_log else stated.names("team", all_teams, "unnamed")
+    users = _accounts(jobs, wishes, is_log=is_log)
+    _check_length(recorded, jobs[-1], wishes)
+    change = _Change(gpus_per_host, scale, cut_ms, wishes, teams, users)
+    base = recorded.policy[1] if recorded.policy else Policy()
     return Workload(
-        policy_name=f"trace-{_NOT_A_NAME.sub('-', f'{speed:.15g}').strip('-')}",
-        policy=_policy(scale),
-        budgets=tuple(sorted(budgets.values())),
-        tasks=tasks,
+        policy_name=f"trace-{stated.plain(f'{speed:.15g}')}",
+        policy=stated.policy(base, scale),
+        budgets=_own_tree(recorded) if is_log else stated.leaves(jobs, teams, wishes.weights),
+        tasks=tuple(_task(job, change) for job in jobs),
         hosts=hosts,
         gpus_per_host=gpus_per_host,
         speed_permille=scale.permille,
@@ -139,100 +166,242 @@ def prepare(
         debug=DebugBounds(
             max_window_ms=scale.length(15 * MINUTE_MS), max_timeout_ms=scale.length(HOUR_MS) + START_SLACK_MS
         ),
-        rules=_rules(recorded, jobs, gpus_per_host, scale, cut_ms),
+        rules=(*recorded.rules, *_cuts(recorded, begun, jobs), *_rules(recorded, jobs, change)),
     )
 
 
-def _gang(gpus: int, gpus_per_host: int) -> tuple[int, int]:
-    """(hosts, GPUs on each): whole hosts, rounded up, above one host."""
-    return (1, gpus) if gpus <= gpus_per_host else (-(-gpus // gpus_per_host), gpus_per_host)
+def _begun(recorded: Recorded, begin: str) -> tuple[RecordedJob, ...]:
+    """The jobs that arrive from then on, counted from the first of them."""
+    if not begin:
+        return recorded.jobs
+    try:
+        from_ms = parse_length_ms(begin)
+    except ValueError:
+        from_ms = _instant_ms(begin) - _zero_ms(recorded, begin)
+    kept = [job for job in recorded.jobs if job.arrive_ms >= from_ms]
+    if not kept:
+        last = recorded.jobs[-1]
+        text = (
+            f"is the last arrival, {format_length(last.arrive_ms)} after the first: begin earlier than {begin[:40]!r}"
+        )
+        raise TraceWrong(recorded.file, [Problem(last.row, "", "", text)])
+    return from_zero(kept, kept[0].arrive_ms)
 
 
-def _window_ms(gpus: int) -> int:
-    return next(window_ms for up_to, window_ms in WINDOWS if gpus <= up_to)
+def _instant_ms(text: str) -> int:
+    at = datetime.fromisoformat(text)
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * SECOND_MS)
 
 
-def _task(job: RecordedJob, budget: BudgetId, gpus_per_host: int, scale: _Scale, cut_ms: int | None) -> Task:
-    hosts, gpus = _gang(job.gpus, gpus_per_host)
-    window_ms = _window_ms(hosts * gpus)
-    run_ms = scale.length(job.duration_ms, 0)
+def _zero_ms(recorded: Recorded, begin: str) -> int:
+    if recorded.zero_ms is None:
+        first = recorded.jobs[0]
+        text = (
+            f"begins a trace without dates, so it has no {begin[:40]!r}: write a length after its first arrival, as 2d"
+        )
+        raise TraceWrong(recorded.file, [Problem(first.row, "", "", text)])
+    return recorded.zero_ms
+
+
+def _check_size(recorded: Recorded, jobs: Sequence[RecordedJob], hosts: int, gpus_per_host: int) -> None:
+    way_out = "name a larger cluster, or leave the row out"
+    too_large = [
+        Problem(job.row, recorded.gpus_column, str(job.gpus), f"does not fit on {hosts} x {gpus_per_host}: {way_out}")
+        for job in jobs
+        if _shape(job, gpus_per_host)[0] > hosts or _shape(job, gpus_per_host)[1] > gpus_per_host
+    ]
+    if too_large:
+        raise TraceWrong(recorded.file, too_large)
+
+
+def _check_length(recorded: Recorded, last: RecordedJob, wishes: Wishes) -> None:
+    if last.arrive_ms > LONGEST_MS * wishes.load:
+        text = f"arrives more than {LONGEST_MS // DAY_MS} days after the first: raise --load, or cut with --limit"
+        raise TraceWrong(recorded.file, [Problem(last.row, "", "", text)])
+
+
+def _shape(job: RecordedJob, gpus_per_host: int) -> tuple[int, int]:
+    if job.asked is not None:
+        return job.asked.hosts, job.asked.gpus_per_host
+    return stated.gang(job.gpus, gpus_per_host)
+
+
+def _accounts(jobs: Sequence[RecordedJob], wishes: Wishes, *, is_log: bool) -> dict[str, AccountId]:
+    """Who submits for each user: one account for all of them, unless they are told apart."""
+    users = {job.user for job in jobs}
+    if not wishes.is_apart:
+        return dict.fromkeys(users, ACCOUNT)
+    if is_log:
+        return {user: user for user in users}
+    return stated.names("user", users - {""}, "unnamed") | {"": ACCOUNT}
+
+
+def _own_tree(recorded: Recorded) -> tuple[ChangeBudget, ...]:
+    """The tree of a log as commands that make it."""
+    return tuple(
+        ChangeBudget(
+            budget=node.budget,
+            weight=node.weight,
+            parent=node.parent,
+            order=node.order,
+            max_protected_permille=node.max_protected_permille,
+            burst_permille=node.burst_permille,
+        )
+        for node in recorded.budgets
+    )
+
+
+def _task(job: RecordedJob, change: _Change) -> Task:
+    scale = change.scale
+    run_ms = scale.length(max(1, _stretched(job.duration_ms, change.wishes)))
+    asked = job.asked
     return Task(
         request_id=job.request_id,
-        budget=budget,
-        hosts=hosts,
-        gpus_per_host=gpus,
-        window_ms=scale.length(window_ms),
-        timeout_ms=scale.length(max(job.limit_ms, window_ms)) + START_SLACK_MS,
-        grace_ms=scale.length(30 * SECOND_MS, SHORTEST_GRACE_MS),
-        arrive_ms=scale.length(job.arrive_ms, 0),
-        run_ms=run_ms if cut_ms is None else min(run_ms, cut_ms),
+        budget=change.teams[job.team],
+        account=change.users[job.user],
+        request=_request(job, change) if asked is None else _own_request(asked, change),
+        arrive_ms=scale.length(int(job.arrive_ms / change.wishes.load), 0),
+        run_ms=run_ms if change.cut_ms is None else min(run_ms, change.cut_ms),
         outcome=job.outcome,
     )
 
 
-def _budgets(jobs: Sequence[RecordedJob]) -> dict[str, BudgetId]:
-    """A leaf for each team, by name; teams whose names differ in what a name cannot hold get a number."""
-    names: dict[str, BudgetId] = {}
-    for team in sorted({job.team for job in jobs}):
-        plain = _NOT_A_NAME.sub("-", team.lower()).strip("-")[:48] or "unnamed"
-        taken, name, number = set(names.values()), f"team-{plain}", 2
-        while name in taken:
-            name, number = f"team-{plain}-{number}", number + 1
-        names[team] = name
-    return names
+def _stretched(length_ms: int, wishes: Wishes) -> int:
+    return int(length_ms * wishes.runtime)
 
 
-def _policy(scale: _Scale) -> Policy:
-    """The default policy with the people's times divided by the speed."""
-    default = Policy()
-    bounds = tuple(
-        WindowBound(
-            up_to_gpus=bound.up_to_gpus,
-            shortest_ms=scale.length(bound.shortest_ms),
-            longest_ms=scale.length(bound.longest_ms),
+def _request(job: RecordedJob, change: _Change) -> Request:
+    scale = change.scale
+    hosts, gpus = stated.gang(job.gpus, change.gpus_per_host)
+    window_ms = stated.window_ms(hosts * gpus)
+    limit_ms = _stretched(max(job.limit_ms, job.duration_ms), change.wishes)
+    return Request(
+        hosts=hosts,
+        gpus_per_host=gpus,
+        pools=(),
+        min_runtime_ms=scale.length(window_ms),
+        timeout_ms=scale.length(max(limit_ms, window_ms)) + START_SLACK_MS,
+        grace_ms=scale.length(30 * SECOND_MS, SHORTEST_GRACE_MS),
+        is_resumable=True,
+        checkpoint_interval_ms=_interval_ms(change.wishes.checkpoint_ms, scale),
+    )
+
+
+def _own_request(asked: Request, change: _Change) -> Request:
+    """What the log says was asked for, as far as a cell of one pool can give it."""
+    scale = change.scale
+    slack_ms = START_SLACK_MS if scale.permille != 1_000 else 0
+    return Request(
+        hosts=asked.hosts,
+        gpus_per_host=asked.gpus_per_host,
+        pools=(),
+        min_runtime_ms=scale.length(asked.min_runtime_ms) if asked.min_runtime_ms else 0,
+        timeout_ms=scale.length(_stretched(asked.timeout_ms, change.wishes)) + slack_ms,
+        grace_ms=scale.length(asked.grace_ms, SHORTEST_GRACE_MS),
+        is_resumable=asked.is_resumable,
+        lane=asked.lane,
+        checkpoint_interval_ms=_interval_ms(asked.checkpoint_interval_ms, scale),
+    )
+
+
+def _interval_ms(trace_ms: int, scale: Scale) -> int:
+    return scale.length(trace_ms) if trace_ms else 0
+
+
+def _has_more(asked: Request) -> bool:
+    """Whether the contract says anything that a simulated or borrowed cell has no place for."""
+    return bool(asked.constraints or asked.after or asked.array or asked.max_retries or asked.on_timeout != "fail")
+
+
+def _cuts(recorded: Recorded, begun: Sequence[RecordedJob], jobs: Sequence[RecordedJob]) -> tuple[Rule, ...]:
+    return met(
+        (
+            ("jobs before the beginning are left out", len(recorded.jobs) - len(begun)),
+            ("rows after the limit are not played", len(begun) - len(jobs)),
         )
-        for bound in default.window_bounds
-    )
-    return msgspec.structs.replace(
-        default,
-        window_bounds=bounds,
-        lookback_ms=scale.length(default.lookback_ms),
-        entitlement_floor_ms=scale.length(default.entitlement_floor_ms),
-        grace_cap_ms=scale.length(default.grace_cap_ms, SHORTEST_GRACE_MS),
-        debug_max_window_ms=scale.length(default.debug_max_window_ms),
-        debug_max_timeout_ms=scale.length(default.debug_max_timeout_ms),
-        non_resumable_cap_ms=scale.length(default.non_resumable_cap_ms),
     )
 
 
-def _rules(
-    recorded: Recorded, jobs: Sequence[RecordedJob], gpus_per_host: int, scale: _Scale, cut_ms: int | None
-) -> tuple[Rule, ...]:
+def _rules(recorded: Recorded, jobs: Sequence[RecordedJob], change: _Change) -> tuple[Rule, ...]:
     """Every rule that met something, in the order in which they are applied."""
+    scale, wishes = change.scale, change.wishes
     outcomes = [job.outcome for job in jobs]
     ends = {outcome: outcomes.count(outcome) for outcome in Outcome}
-    gangs = [_gang(job.gpus, gpus_per_host) for job in jobs]
-    is_grown = [hosts * gpus > job.gpus for (hosts, gpus), job in zip(gangs, jobs, strict=True)]
-    is_cut = [cut_ms is not None and scale.length(job.duration_ms, 0) > cut_ms for job in jobs]
-    stated = (
-        ("rows without a GPU are left out", recorded.left_out),
-        ("rows after the limit are not played", len(recorded.jobs) - len(jobs)),
-        (f"arrivals and lengths of time are divided by {scale.permille / 1000:g}", len(jobs)),
-        (f"jobs that would run longer than {(cut_ms or 0) / 1000:g} s are cut to it", sum(is_cut)),
-        (f"teams are leaves of equal weight under the budget {ROOT_BUDGET}", len({job.team for job in jobs})),
-        (f"users are not told apart: the account {ACCOUNT} submits for all", len({job.user for job in jobs} - {""})),
+    is_cut = [
+        change.cut_ms is not None and scale.length(_stretched(job.duration_ms, wishes), 0) > change.cut_ms
+        for job in jobs
+    ]
+    all_jobs = len(jobs)
+    return met(
+        (
+            (f"runtimes and limits are multiplied by {_told(wishes.runtime)}", all_jobs * (wishes.runtime != 1)),
+            (f"gaps between arrivals are divided by {_told(wishes.load)}", all_jobs * (wishes.load != 1)),
+            (
+                f"arrivals and lengths of time are divided by {scale.permille / 1000:g}",
+                all_jobs * (scale.permille != 1000),
+            ),
+            (f"jobs that would run longer than {(change.cut_ms or 0) / 1000:g} s are cut to it", sum(is_cut)),
+            ("jobs of no length run for one millisecond", sum(job.duration_ms == 0 for job in jobs)),
+            *_users_rules(jobs, wishes),
+            *(_own_rules(recorded, jobs) if recorded.format == "log" else _stated_rules(jobs, change)),
+            ("no outcome is recorded: every job succeeds", 0 if recorded.has_outcomes else all_jobs),
+            ("jobs that failed (their nodes too) leave with 1 after their recorded time", ends[Outcome.FAILED]),
+            (
+                "jobs that were cancelled are cancelled by a command after their time of running",
+                ends[Outcome.CANCELLED],
+            ),
+            ("jobs that timed out run until they do", ends[Outcome.TIMED_OUT]),
+        )
+    )
+
+
+def _users_rules(jobs: Sequence[RecordedJob], wishes: Wishes) -> tuple[tuple[str, int], ...]:
+    users = len({job.user for job in jobs} - {""})
+    if wishes.is_apart:
+        return (("each user submits by an account of the same name", users),)
+    return ((f"users are not told apart: the account {ACCOUNT} submits for all", users),)
+
+
+def _stated_rules(jobs: Sequence[RecordedJob], change: _Change) -> tuple[tuple[str, int], ...]:
+    """What is added to a table."""
+    wishes = change.wishes
+    gangs = [stated.gang(job.gpus, change.gpus_per_host) for job in jobs]
+    weight = "of equal weight" if wishes.weights == EQUAL else "with weights by their GPU-hours"
+    return (
+        (f"teams are leaves {weight} under the budget {stated.ROOT_BUDGET}", len(change.teams)),
         ("jobs above one host are gangs of whole hosts", sum(hosts > 1 for hosts, _ in gangs)),
-        ("gangs are rounded up to whole hosts", sum(is_grown)),
+        (
+            "gangs are rounded up to whole hosts",
+            sum(hosts * gpus > job.gpus for (hosts, gpus), job in zip(gangs, jobs, strict=True)),
+        ),
         ("windows are 15 min up to 8 GPUs, 30 min up to 64, 1 h above; all jobs are resumable", len(jobs)),
+        (
+            f"checkpoints fall every {format_length(wishes.checkpoint_ms)} of work",
+            len(jobs) * (wishes.checkpoint_ms > 0),
+        ),
+        ("limits below the recorded length are raised to it", sum(job.limit_ms < job.duration_ms for job in jobs)),
         (
             f"timeouts are the recorded limit, the window at least, and {START_SLACK_MS // SECOND_MS} s undivided",
             len(jobs),
         ),
-        ("no outcome is recorded: every job succeeds", 0 if recorded.has_outcomes else len(jobs)),
-        ("jobs that failed (their nodes too) leave with 1 after their recorded time", ends[Outcome.FAILED]),
-        ("jobs that were cancelled are cancelled by a command after their time of running", ends[Outcome.CANCELLED]),
     )
-    return tuple(Rule(rule=rule, count=count) for rule, count in stated if count)
+
+
+def _own_rules(recorded: Recorded, jobs: Sequence[RecordedJob]) -> tuple[tuple[str, int], ...]:
+    """What is kept of a log, and what is not."""
+    asked = [job.asked for job in jobs if job.asked is not None]
+    name = recorded.policy[0] if recorded.policy else ""
+    return (
+        ("budgets, their weights and caps are those of the log's end", len(recorded.budgets)),
+        (f"the policy's numbers are those of the log's last, {name}", int(bool(name))),
+        ("windows, timeouts, grace, lanes and checkpoints are those of the contracts", len(asked)),
+        ("all hosts are one pool: what contracts say of pools is left out", sum(bool(one.pools) for one in asked)),
+        ("constraints, dependencies, arrays and retries of contracts are left out", sum(map(_has_more, asked))),
+    )
+
+
+def _told(factor: Fraction) -> str:
+    return f"{float(factor):.12g}"
 
 
 def _seconds(length_ms: int) -> str:

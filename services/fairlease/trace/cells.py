@@ -1,7 +1,7 @@
 """A file of rows and columns, read strictly: whatever is wrong is told with its row, column and value, and the way out.
 
-A slip of units or a missing column makes a wrong answer that looks like a right one. So nothing is guessed: all
-problems of a file are gathered, and one is enough to refuse it.
+Real traces are edited, cut and converted by hand, and a slip of units or a missing column makes a wrong answer that
+looks like a right one. So nothing is guessed: the problems of a file are gathered, and one is enough to refuse it.
 """
 
 import csv
@@ -14,10 +14,14 @@ from typing import Final, NamedTuple
 from fairlease_schemas.units import MAX_LENGTH_MS, SECOND_MS
 
 SHOWN_PROBLEMS: Final = 20
+MAX_PROBLEMS: Final = 1_000
+"""After so many a file is read no further."""
 MAX_GPUS: Final = 1_000_000
+MAX_ROWS: Final = 1_000_000
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _CLOCK: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}")
+_ID: Final = re.compile(r"[A-Za-z0-9._:@/+=-]{1,100}")
 _SHOWN_CHARS: Final = 40
 _MOST_CHARS: Final = 128
 
@@ -68,16 +72,23 @@ class Cells:
 
     def text(self, column: str) -> str:
         """The cell, which must not be empty."""
-        value = self._cells[column].strip()
+        value = self._cells[column]
         if not value:
             self.complain(column, "is empty: write a name there")
         elif len(value) > _MOST_CHARS or not value.isprintable():
             self.complain(column, f"is no name: write at most {_MOST_CHARS} printable characters")
         return value
 
+    def id(self, column: str) -> str:
+        """The cell as part of a request's id."""
+        value = self._cells[column]
+        if _ID.fullmatch(value) is None:
+            self.complain(column, "is no id: write 1 to 100 letters, digits or . _ : @ / + = -")
+        return value
+
     def whole(self, column: str, most: int, way_out: str) -> int:
         """A whole number from 0 to `most`; above it, `way_out` says what may have been meant."""
-        value = self._cells[column].strip()
+        value = self._cells[column]
         if _WHOLE.fullmatch(value) is None:
             self.complain(column, "is not a whole number: write digits alone")
             return 0
@@ -94,7 +105,7 @@ class Cells:
 
     def decimal(self, column: str) -> Decimal:
         """A number that is not negative, exact as it was written."""
-        value = self._cells[column].strip()
+        value = self._cells[column]
         if _DECIMAL.fullmatch(value) is None:
             self.complain(column, "is not a number: write digits, with a point at most")
             return Decimal(0)
@@ -108,13 +119,13 @@ class Cells:
         """Milliseconds of a length in seconds; half a millisecond is rounded up."""
         length_ms = int(self.decimal(column) * SECOND_MS + Decimal("0.5"))
         if length_ms > MAX_LENGTH_MS:
-            self.complain(column, "is more than a year of seconds: is it in milliseconds?")
+            self.complain(column, "is more than a year of seconds: is it in milliseconds? divide the column by 1000")
             return 0
         return length_ms
 
     def instant_ms(self, column: str) -> int:
         """A wall clock `2017-10-17 00:01:55`, as if there were neither zones nor summer time."""
-        value = self._cells[column].strip()
+        value = self._cells[column]
         try:
             read = datetime.fromisoformat(value if _CLOCK.fullmatch(value) else "")
         except ValueError:
@@ -126,31 +137,16 @@ class Cells:
         return int(read.replace(tzinfo=UTC).timestamp()) * SECOND_MS
 
 
-def header_of(lines: Iterable[str]) -> tuple[int, list[str]]:
-    """(row, column names) of the first line that is neither empty nor a comment; (1, none) for an empty file."""
-    for row, line in _told(lines):
-        return row, _split(line)
-    return 1, []
+Line = tuple[int, str]
+"""A line that is neither empty nor a comment, with its number in the file, from 1."""
 
 
-def rows_of(lines: Iterable[str], problems: list[Problem]) -> Iterator[Cells]:
-    """The rows below the header; comments and empty lines are none.
-
-    A row is one line, so that a quote left open cannot swallow the rows below it.
-    """
-    columns: list[str] | None = None
-    for row, line in _told(lines):
-        cells = _split(line)
-        if columns is None:
-            columns = cells
-        elif len(cells) != len(columns):
-            text = f"has {len(cells)} cells, the header has {len(columns)}: correct the row"
-            problems.append(Problem(row, "", line.strip(), text))
-        else:
-            yield Cells(row, dict(zip(columns, cells, strict=True)), problems)
+def told(lines: Iterable[Line]) -> Iterator[Line]:
+    """The lines that say something; `#` begins a comment."""
+    return ((row, line) for row, line in lines if line.strip() and not line.startswith("#"))
 
 
-def _split(line: str) -> list[str]:
+def split(line: str) -> list[str]:
     """The cells of a line; a line that is no row of a table is one cell, which no trace has."""
     try:
         return [cell.strip() for cell in next(csv.reader([line], strict=True))]
@@ -158,5 +154,20 @@ def _split(line: str) -> list[str]:
         return [line.strip()]
 
 
-def _told(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    return ((row, line) for row, line in enumerate(lines, start=1) if line.strip() and not line.startswith("#"))
+def rows_of(lines: Iterable[Line], columns: list[str], problems: list[Problem]) -> Iterator[Cells]:
+    """The rows below the header, until the end or too many problems.
+
+    A row is one line, so that a quote left open cannot swallow the rows below it.
+    """
+    for number, (row, line) in enumerate(lines, start=1):
+        if len(problems) >= MAX_PROBLEMS:
+            return
+        if number > MAX_ROWS:
+            problems.append(Problem(row, "", "", f"is row {number} of a table: cut it to {MAX_ROWS}"))
+            return
+        cells = split(line)
+        if len(cells) != len(columns):
+            text = f"has {len(cells)} cells, the header has {len(columns)}: correct the row"
+            problems.append(Problem(row, "", line.strip(), text))
+        else:
+            yield Cells(row, dict(zip(columns, cells, strict=True)), problems)
