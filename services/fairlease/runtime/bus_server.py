@@ -113,7 +113,7 @@ def start(
     server outlives us. The program is the one of the wheel, checked by its bytes; `own_server` is one that
     somebody vouches for, and is started unchecked. Raises ConfigWrong when the program is missing or is not
     what it should be, when a server already runs on this directory or when something else holds the port;
-    BusAway when it does not answer in time.
+    BusAway when it does not answer in time; OSError when the disk takes none of its files. Nothing runs then.
     """
     home = home.absolute()
     binary = program(own_server)
@@ -157,10 +157,11 @@ def start(
     try:
         reading_s = access.reading_s if access is not None else 0.0
         _await_answer(server, chosen, name, time.monotonic() + limit_s + reading_s)
+        # A server whose address nobody finds would hold the lock, and keep the next one from starting.
+        _write_atomically(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     except BaseException:
         server.kill()
         raise
-    _write_atomically(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     return server
 
 

@@ -15,9 +15,10 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import nats.errors
@@ -141,10 +142,10 @@ class Supervisor:
             await streams.declare(client, self.settings.subjects, self.settings.accounts)
         finally:
             await client.close()
-        self._keepers["bus"] = asyncio.create_task(self._keep_bus())
-        self._keepers["log"] = asyncio.create_task(self._watch_log())
+        self._start_keeper("bus", self._keep_bus())
+        self._start_keeper("log", self._watch_log())
         for part in self.parts.values():
-            self._keepers[part.name] = asyncio.create_task(self._keep(part))
+            self._start_keeper(part.name, self._keep(part))
 
     async def wait_ready(self, limit_s: float = READY_LIMIT_S, *, hosts: int = 0) -> None:
         """Return once every service has folded the log, and `hosts` hosts are registered; else BusAway."""
@@ -183,6 +184,10 @@ class Supervisor:
         process = self.processes.get(name)
         return process.pid if process is not None and process.returncode is None else 0
 
+    def _start_keeper(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        keeper = self._keepers[name] = asyncio.create_task(work)
+        keeper.add_done_callback(partial(_tell_end, name))
+
     def _people(self) -> tuple[Identity, ...]:
         own = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
         cell, accounts = self.settings.cell, self.settings.accounts
@@ -209,8 +214,10 @@ class Supervisor:
             log.warning("the bus left with code %s, starting it again", bus.process.returncode)
             self.restarts["bus"] = self.restarts.get("bus", 0) + 1
             await wait.after_end()
-            with contextlib.suppress(BusAway, ConfigWrong):
+            try:
                 self._start_bus()
+            except (BusAway, ConfigWrong, OSError) as error:
+                log.error("the bus cannot be started: %s; trying again", error)  # noqa: TRY400 - its text is for people
 
     async def _watch_log(self) -> None:
         """End a bus whose log takes nothing: after a write that failed it answers, and stores no more until a start.
@@ -256,7 +263,12 @@ class Supervisor:
         """Start the part, and again whenever it leaves."""
         wait = _Wait()
         while True:
-            process = await self._spawn(part)
+            try:
+                process = await self._spawn(part)
+            except OSError as error:
+                log.error("%s cannot be started: %s; trying again", part.name, error)  # noqa: TRY400 - as above
+                await wait.after_end()
+                continue
             self.processes[part.name] = process
             code = await process.wait()
             if self._is_stopping:
@@ -330,6 +342,12 @@ class _Wait:
         await asyncio.sleep(self._wait_s)
         self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
         self._since_s = time.monotonic()
+
+
+def _tell_end(name: str, keeper: "asyncio.Task[None]") -> None:
+    """A keeper that ends by an error of ours would leave what it kept down, and nobody told."""
+    if not keeper.cancelled() and (error := keeper.exception()) is not None:
+        log.error("nobody keeps %s any more: our own code is wrong; start again", name, exc_info=error)
 
 
 async def _ended(name: str, process: Process) -> None:
