@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlease.runtime import bus_server, supervisor
+from fairlease.runtime import bus_server
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.supervisor import Part, Supervisor
 from tests.services.bench import eventually
@@ -57,7 +57,7 @@ async def test_a_part_that_could_not_be_started_is_started_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = Refusing(asyncio.create_subprocess_exec, BUSY, 1)
-    monkeypatch.setattr(supervisor.asyncio, "create_subprocess_exec", refused)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refused)
     found = Supervisor(Settings(state_dir=tmp_path), [Part(name="ranker-a", arguments=("serve", "ranker"))])
     await found.start()
     try:

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from nats.aio.client import Client
 
-from fairlease.cli.doctor import checks_of, report
-from fairlease.cli.exits import FAILED, OK, CommandError
+from fairlease.cli.doctor import NOT_LOOKED_AT, checks_of, eyes_of, report
+from fairlease.cli.exits import AWAY, FAILED, OK, CommandError
 from fairlease.cli.link import Link, linked
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.setting_checks import plain, told_by
@@ -31,6 +32,7 @@ from fairlease.runtime import api
 from fairlease.runtime.errors import ConfigWrong, ShellError
 from fairlease.runtime.redaction import secrets_in, without
 from fairlease.runtime.settings import read_settings
+from fairlease.runtime.streams import inboxes, wanted
 from fairlease_schemas.explain import QueueView
 from fairlease_schemas.subjects import SERVICES
 
@@ -132,22 +134,33 @@ async def _tried(link: Link, ask: Callable[[Link], Awaitable[object]]) -> object
     """The answer, or what kept it away."""
     try:
         return await ask(link)
-    except (CommandError, ShellError) as error:
+    except (CommandError, ShellError, ValueError, RecursionError) as error:
         return {"trouble": error.text if isinstance(error, CommandError) else str(error)}
 
 
-async def _streams(link: Link) -> list[dict[str, Any]]:
-    """Config and state of each stream of the cell, as the bus has them."""
-    prefix = link.subjects.log_stream.removesuffix("LOG")
-    found = (await api.request(link.client, "STREAM.LIST"))["streams"]
-    mine = [stream for stream in found if stream["config"]["name"].startswith(prefix)]
-    return [{"config": stream["config"], "state": stream["state"]} for stream in mine]
+async def _streams(link: Link) -> object:
+    """Config and state of each stream of the cell, as the bus has them, for who may look at them (the auditor)."""
+    async with eyes_of(link) as eyes:
+        client, subjects = eyes.client, link.subjects
+        if client is None:
+            return {"trouble": str(eyes.trouble or NOT_LOOKED_AT)}
+        accounts = tuple(subjects.account_of_inbox(name) for name in await inboxes(client, subjects))
+        return await asyncio.gather(*(_stream(client, name) for name in wanted(subjects, accounts)))
+
+
+async def _stream(client: Client, name: str) -> dict[str, object]:
+    try:
+        found = await api.request(client, f"STREAM.INFO.{name}")
+    except ShellError as error:
+        return {"name": name, "trouble": str(error)}
+    return {"name": name, "config": found["config"], "state": found["state"]}
 
 
 async def _queue(link: Link) -> dict[str, object]:
     """How many jobs are where: no names."""
     view = (await link.ask("queue", {"limit": 1})).view
-    assert isinstance(view, QueueView)
+    if not isinstance(view, QueueView):
+        raise CommandError(AWAY, f"asked about the queue, was told of a {type(view).__name__}")
     return {"waiting": view.waiting, "running": view.running, "parked": view.parked, "as_of": view.as_of}
 
 
@@ -182,7 +195,7 @@ def _logs() -> Files:
     except ConfigWrong:
         return {}
     paths = [path for path in (*home.glob("logs/*.log"), home / "bus.log") if path.is_file() and not path.is_symlink()]
-    newest = sorted(paths, key=lambda path: -path.stat().st_mtime_ns)[:MOST_LOGS]
+    newest = sorted(paths, key=_written_ns, reverse=True)[:MOST_LOGS]
     found: Files = {}
     for path in sorted(newest):
         try:
@@ -197,6 +210,14 @@ def _logs() -> Files:
     return found
 
 
+def _written_ns(path: Path) -> int:
+    """When it was written to last; long ago where it has just been taken away."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def _write(where: Path, files: Files) -> None:
     """All of it or nothing, readable by us alone."""
     try:
@@ -208,9 +229,11 @@ def _write(where: Path, files: Files) -> None:
     try:
         with os.fdopen(handle, "wb") as out, tarfile.open(fileobj=out, mode="w:gz") as tar:
             for name, data in files.items():
-                entry = tarfile.TarInfo(f"{where.name.partition('.')[0]}/{name}")
+                entry = tarfile.TarInfo(f"{where.name.partition('.')[0] or 'bundle'}/{name}")
                 entry.size, entry.mode, entry.mtime = len(data), _FILES_MODE, time.time_ns() // 1_000_000_000
                 tar.addfile(entry, io.BytesIO(data))
-    except OSError as error:
+    except BaseException as error:
         where.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise _cannot(where, f"cannot be written ({error.strerror})", "make room, or name another place") from error

@@ -43,8 +43,16 @@ HEALTH_S: Final = 2.0
 MOST_SHOWN: Final = 32
 """So many hosts are shown one by one."""
 AGENTS_AT_ONCE: Final = 64
+NOT_LOOKED_AT: Final = "not looked at: that is for who has the cell's keys"
 NO_HOSTS: Final = "no host is registered; jobs wait until one is"
 _START_BUS: Final = "start it with `fairlease up`, or set FAIRLEASE_URL"
+
+
+class Eyes(NamedTuple):
+    """A connection that may look at streams; None where nobody may from here, or by a `trouble` to be mended."""
+
+    client: Connection | None
+    trouble: ShellError | None = None
 
 
 class Check(NamedTuple):
@@ -106,8 +114,13 @@ def _key(account: str) -> Check:
     try:
         return Check("key", is_ok=True, found=key_of(read_settings(), account))
     except (ConfigWrong, OSError) as error:
-        what, _, way_out = str(error).partition("; ")
-        return Check("key", is_ok=False, found=what, mend=way_out or "see that its file is there and yours")
+        return _wrong("key", error, "see that its file is there and yours")
+
+
+def _wrong(name: str, error: Exception, mend: str) -> Check:
+    """A check that an error ended: by its own way out, else by this one."""
+    what, _, way_out = str(error).partition("; ")
+    return Check(name, is_ok=False, found=what, mend=way_out or mend)
 
 
 def _disk() -> Check:
@@ -117,9 +130,13 @@ def _disk() -> Check:
     except ConfigWrong as error:
         return Check("disk", is_ok=False, found=str(error), mend="set the variable to a name")
     there = where
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    free_mib = shutil.disk_usage(there).free // (1024 * 1024)
+    try:
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        free_mib = shutil.disk_usage(there).free // (1024 * 1024)
+    except OSError as error:
+        mend = "mend its rights, or set FAIRLEASE_HOME to a directory of yours"
+        return Check("disk", is_ok=False, found=f"{there}: cannot be looked at ({error.strerror})", mend=mend)
     made = "" if there == where else ", not made yet"
     return Check(
         "disk",
@@ -147,15 +164,15 @@ def _devices() -> Check:
 async def _cell(args: argparse.Namespace) -> list[Check]:
     """All checks that need the bus."""
     try:
-        async with linked(args) as link, _eyes(link) as eyes:
+        async with linked(args) as link, eyes_of(link) as eyes:
             checks = [_bus(link)]
             checks.append(await _tried("streams", link, lambda link: _streams(link, eyes)))
             checks.append(await _tried("inbox", link, _inbox))
-            checks.append(await _tried("clock", link, lambda link: _clock(link, eyes)))
+            checks.append(await _tried("clock", link, lambda link: _clock(link, eyes.client)))
             services = await asyncio.gather(*(_service(link, service) for service in SERVICES))
             checks += [check for check, _ in services]
             checks.append(_versions([health for _, health in services if health is not None]))
-            return checks + await _agents(link, eyes)
+            return checks + await _agents(link, eyes.client)
     except CommandError as error:
         return [
             Check("bus", is_ok=False, found=error.text, mend=error.way_out or _START_BUS),
@@ -164,25 +181,34 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
 
 
 @asynccontextmanager
-async def _eyes(link: Link) -> AsyncIterator[Connection | None]:
-    """A connection that may look at streams: the auditor's, where its key lies; None where it does not.
+async def eyes_of(link: Link) -> AsyncIterator[Eyes]:
+    """A connection that may look at streams: the auditor's, where its key lies and the bus knows it.
 
     A bus without keys lets everybody look.
     """
+    eyes = await _opened(link)
+    try:
+        yield eyes
+    finally:
+        if eyes.client is not None and eyes.client is not link.client:
+            await eyes.client.close()
+
+
+async def _opened(link: Link) -> Eyes:
     settings = msgspec.structs.replace(link.settings, creds="")
     is_elsewhere = bool(link.settings.creds) and not (settings.state_dir / keys.KEYS).is_dir()
     try:
         key = keys.find(settings, keys.AUDIT)
     except keys.NoKey:
-        key, is_elsewhere = None, True
+        return Eyes(None)
+    except ConfigWrong as error:
+        return Eyes(None, error)
     if is_elsewhere or key is None:
-        yield None if is_elsewhere else link.client
-        return
-    client = await connect(settings, "fairlease-doctor", key=key, exit_on_close=False)
+        return Eyes(None if is_elsewhere else link.client)
     try:
-        yield client
-    finally:
-        await client.close()
+        return Eyes(await connect(settings, "fairlease-doctor", key=key, exit_on_close=False))
+    except ShellError as error:
+        return Eyes(None, error)
 
 
 def _bus(link: Link) -> Check:
@@ -202,11 +228,13 @@ async def _tried(name: str, link: Link, check: Callable[[Link], Awaitable[Check]
         )
 
 
-async def _streams(link: Link, eyes: Connection | None) -> Check:
-    if eyes is None:
-        return Check("streams", is_ok=True, found="not looked at: that is for who has the cell's keys")
+async def _streams(link: Link, eyes: Eyes) -> Check:
+    if eyes.trouble is not None:
+        return _wrong("streams", eyes.trouble, "start the cell again with `fairlease up`, and the bus knows it")
+    if eyes.client is None:
+        return Check("streams", is_ok=True, found=NOT_LOOKED_AT)
     try:
-        inboxes = await assert_config(eyes, link.subjects)
+        inboxes = await assert_config(eyes.client, link.subjects)
     except ConfigWrong as error:
         return Check(
             "streams",
@@ -334,7 +362,7 @@ async def _heard(link: Link, eyes: Connection | None, host: str) -> str:
         asked = f"{VERBS}.DIRECT.GET.{subjects.leases_stream}.{subjects.lease(host)}"
         headers = (await eyes.request(asked, b"", timeout=HEALTH_S)).headers or {}
     except nats.errors.Error:
-        return "never heard"
+        return "when it was heard is not known"
     if "Nats-Time-Stamp" not in headers:
         return "never heard"
     return f"heard {ago(parse_bus_time_ms(headers['Nats-Time-Stamp']), time.time_ns() // 1_000_000)}"

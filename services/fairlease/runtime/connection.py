@@ -167,7 +167,9 @@ async def connect(
         await client.close()
         if guard.is_refused:
             who = f"the key of {key.identity}" if key is not None else "a connection without a key"
-            raise NoKey(f"the bus at {url} refuses {who}: it was started without it, or with another") from None
+            raise NoKey(
+                f"the bus at {redacted(url)} refuses {who}: it was started without it, or with another"
+            ) from None
         raise BusAway(
             f"the bus at {redacted(url)} does not answer within {limit_s:g} s ({_reason(error)}); {_WAY_OUT}"
         ) from None
