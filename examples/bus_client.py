@@ -21,6 +21,7 @@ from nats.aio.subscription import Subscription
 ANSWER_S = 10.0
 CONNECT_S = 15.0
 TRIES = 6
+MOST_EARLY = 256
 AWAY = 69
 LATER = 75
 
@@ -86,6 +87,7 @@ class CellClient:
         }
         why = Away("the bus did not take the command")
         for _ in range(TRIES):
+            heed_end()
             try:
                 subject = f"fl.{self.cell}.cmd.{self.account}.{verb}"
                 reply = await self._client.request(subject, json.dumps(body).encode(), timeout=5, headers=headers)
@@ -117,7 +119,10 @@ class CellClient:
         answer = json.loads(message.data)
         waiting = self._answers.pop(seq, None)
         if waiting is None:
-            self._early[seq] = answer  # it may come before the bus said which place the command has
+            # It may come before the bus said which place the command has; others of the account send commands too.
+            self._early[seq] = answer
+            if len(self._early) > MOST_EARLY:
+                del self._early[next(iter(self._early))]
         elif not waiting.done():
             waiting.set_result(answer)
 
@@ -140,9 +145,33 @@ def _proof(creds: str) -> dict[str, Any]:
 
 
 async def messages(heard: Subscription, every_s: float) -> AsyncIterator[dict[str, Any] | None]:
-    """Every message of the subscription; None whenever there was none for `every_s`, which is the time to ask."""
+    """Every message of the subscription, and None every `every_s`, which is the time to ask.
+
+    Also between messages that come without end: the one that was waited for may have been lost.
+    """
+    now = asyncio.get_running_loop().time
+    ask_at = now() + every_s
     while True:
+        heed_end()
         try:
-            yield json.loads((await heard.next_msg(timeout=every_s)).data)
-        except (nats.errors.TimeoutError, TimeoutError):
+            message = await heard.next_msg(timeout=max(ask_at - now(), 0.001))
+        except TimeoutError:
+            message = None
+        except nats.errors.Error as error:
+            raise Away(f"the bus is gone for good: {type(error).__name__}") from error
+        if message is not None:
+            yield json.loads(message.data)
+        if now() >= ask_at:
+            ask_at = now() + every_s
             yield None
+
+
+def heed_end() -> None:
+    """Ends what was asked to end, although that got lost.
+
+    `asyncio.wait_for` of Python 3.11, by which nats-py waits, drops a cancellation that comes in the same turn of the
+    loop as what it waits for.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -7,7 +7,6 @@ frameworks would be larger than they are.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -65,7 +64,7 @@ class Probe:
         """One request and its answer; who is too slow, too long or too many is hung up on."""
         task = asyncio.current_task()
         if task is None or len(self._open) >= MOST_AT_ONCE:
-            writer.close()
+            writer.transport.abort()
             return
         self._open.add(task)
         try:
@@ -74,13 +73,13 @@ class Probe:
                 method, answer = self._answer(head)
                 writer.write(_bytes_of(answer, has_body=method != "HEAD"))
                 await writer.drain()
+                writer.close()
+                await writer.wait_closed()  # within the patience: who reads nothing keeps his answer in our memory
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         finally:
             self._open.discard(task)
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            writer.transport.abort()
 
     def _answer(self, head: bytes) -> tuple[str, Answer]:
         line = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
