@@ -78,7 +78,7 @@ def _place(view: dict[str, Any]) -> tuple[int, int]:
     return view["as_of"]["epoch"], view["as_of"]["position"]
 
 
-async def maintain(cell: CellClient, host: str, work: str, checks: list[str]) -> bool:
+async def maintain(cell: CellClient, host: str, work: str | None, checks: list[str]) -> bool:
     """Drain, work, check, return; whether the host is back."""
     if problem := await empty(cell, host):
         print(f"{host}: {problem}", flush=True)
@@ -121,7 +121,7 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("hosts", nargs="+", metavar="HOST")
     work, check = "a command to run for each empty host, {host} is its name", "a check after the work"
-    parser.add_argument("--work", default="", type=command_of, metavar="COMMAND", help=work)
+    parser.add_argument("--work", type=command_of, metavar="COMMAND", help=work)
     parser.add_argument("--check", action="append", default=[], type=check_of, metavar="NAME=COMMAND", help=check)
     args = parser.parse_args()
     cell = CellClient.of_environment()

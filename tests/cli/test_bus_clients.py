@@ -215,19 +215,35 @@ async def test_a_drain_that_somebody_called_off_is_not_waited_for(
         assert await bot.empty(Cell(feed, [drained("draining")], views), "host-1") == "its drain was called off"
 
 
+async def serviced(bot: ModuleType, monkeypatch: pytest.MonkeyPatch, cell: Cell, *words: str) -> int:
+    """What the bot ends with, at this cell and by these words."""
+    cell.open = cell.close = lambda: asyncio.sleep(0)  # type: ignore[attr-defined]  # what main calls besides
+    monkeypatch.setattr(bot.CellClient, "of_environment", lambda: cell)
+    monkeypatch.setattr(sys, "argv", ["maintain.py", *words])
+    return int(await bot.main())
+
+
 async def test_the_bot_ends_where_a_host_stays_out(
     bot: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A work that always fails would else take the whole cell out, host by host."""
     cell = Cell(Feed(), [drained("drained")])
-    cell.open = cell.close = lambda: asyncio.sleep(0)  # type: ignore[attr-defined]  # what main calls besides
-    monkeypatch.setattr(bot.CellClient, "of_environment", lambda: cell)
-    monkeypatch.setattr(sys, "argv", ["maintain.py", "host-1", "host-2", "host-3", "--work", "/nowhere/program {host}"])
-    assert await bot.main() == 1
+    words = ("host-1", "host-2", "host-3", "--work", "/nowhere/program {host}")
+    assert await serviced(bot, monkeypatch, cell, *words) == 1
     assert [verb for verb, _ in cell.sent] == ["request-drain"]
     said = capsys.readouterr().out
     assert "the work ended with 127: /nowhere/program: No such file or directory; it stays out" in said
     assert "ended at host-1; 2 more were not looked at" in said
+
+
+async def test_a_host_without_work_or_checks_is_emptied_and_given_back(
+    bot: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell(Feed(), [drained("drained"), ACCEPTED] * 2)
+    assert await serviced(bot, monkeypatch, cell, "host-1", "host-2") == 0
+    assert [(verb, body["host"]) for verb, body in cell.sent] == [
+        (verb, host) for host in ("host-1", "host-2") for verb in ("request-drain", "return-host")
+    ]
 
 
 async def test_a_check_that_cannot_be_run_is_unknown(bot: ModuleType) -> None:

@@ -68,9 +68,15 @@ def test_a_bus_elsewhere_has_no_disk_to_look_at(tmp_path: Path, monkeypatch: pyt
 
 def test_a_disk_that_cannot_be_looked_at_closes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watched = Room(tmp_path / "gone")
-    watched.look()
+    for _ in range(3):
+        watched.look()
     assert not watched.is_closed
-    assert "cannot be looked at" in caplog.text
+    assert caplog.text.count("cannot be looked at") == 1, "it looks twice a second, and says so once"
+    (tmp_path / "gone").mkdir()
+    watched.look()
+    (tmp_path / "gone").rmdir()
+    watched.look()
+    assert caplog.text.count("cannot be looked at") == 2
 
 
 SPEC = {"budget": "a", "min_runtime": "30m", "timeout": "2h", "command": ["true"]}

@@ -22,7 +22,7 @@ from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
 from fairlease.cli.serve import site_of
 from fairlease.runtime import keys
-from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
+from fairlease.runtime.errors import EXIT_CONFIG, ConfigWrong, ShellError
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
 from fairlease.runtime.telemetry import configure
@@ -73,9 +73,13 @@ def run(args: argparse.Namespace) -> int:
         os.umask(0o077)  # users pass through the state directory: what the cell keeps there is none of theirs
     try:
         return asyncio.run(_up(Supervisor(settings, parts, agents=agents, bots=bots), wanted, served))
-    except (ConfigWrong, BusAway) as error:
+    except ShellError as error:
         code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
         raise CommandError(code, str(error)) from error
+    except OSError as error:
+        where = error.filename or settings.state_dir
+        way_out = "make room there or mend its rights, and start again"
+        raise CommandError(EXIT_NOT_READY, f"{where}: {error.strerror or error}", way_out=way_out) from error
 
 
 def _refuse_other_hosts(before: str, now: str) -> None:
