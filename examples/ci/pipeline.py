@@ -159,7 +159,7 @@ class Step:
             for problem in answer["problems"]:
                 told = ", ".join(f"{key} {problem[key]}" for key in ("value", "limit") if problem.get(key))
                 self.told.error(f"{problem['field']} (rule {problem['rule']})", f"{told}: {problem['way_out']}")
-            is_later = all(problem["field"] == "admission" for problem in answer["problems"])
+            is_later = any(problem["field"] == "admission" for problem in answer["problems"])
             code = LATER if is_later else CODES["refused"]
             self.told.results({"job": "", "state": "refused", "exit_code": str(code), "outcome": ""})
             return code

@@ -31,7 +31,7 @@ from fairlease.runtime.errors import STAYS_DOWN, BusAway, ConfigWrong
 from fairlease.runtime.parent import PARENT_VARIABLE
 from fairlease.runtime.permissions import Identity, Plan, identities
 from fairlease.runtime.room import Room
-from fairlease.runtime.settings import Settings, simulated_host
+from fairlease.runtime.settings import MOST_PORT, Settings, simulated_host
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health
 from fairlease_schemas.subjects import SCOPES, SERVICES
@@ -133,6 +133,12 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start the bus, declare the streams, start every part. Raises ConfigWrong or BusAway."""
+        last = (self.settings.metrics_port or 0) + len(self.parts) - 1
+        if last > MOST_PORT:
+            raise ConfigWrong(
+                f"FAIRLEASE_METRICS_PORT={self.settings.metrics_port}: {len(self.parts)} parts count on from it, to "
+                f"{last}; name one up to {MOST_PORT + 1 - len(self.parts)}, or 0 for any that is free"
+            )
         self.logs.mkdir(parents=True, exist_ok=True)
         self._access = access(self.settings.state_dir, self.settings.subjects, self._people())
         self._start_bus()
