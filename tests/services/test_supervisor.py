@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlease.runtime import bus_server
+from fairlease.runtime import bus_server, durable
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.supervisor import Part, Supervisor
 from tests.services.bench import eventually
@@ -81,8 +81,7 @@ async def test_who_keeps_nothing_any_more_says_so(
 def test_a_server_whose_address_could_not_be_written_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = bus_server._write_atomically
-    monkeypatch.setattr(bus_server, "_write_atomically", Refusing(write, FULL, 1))
+    monkeypatch.setattr(bus_server, "write_whole", Refusing(durable.write_whole, FULL, 1))
     with pytest.raises(OSError, match="No space left"):
         bus_server.start(tmp_path, dies_with_parent=True)
     server = bus_server.start(tmp_path, dies_with_parent=True)  # nobody holds the lock

@@ -22,6 +22,7 @@ from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
 from fairlease.cli.serve import site_of
 from fairlease.runtime import keys
+from fairlease.runtime.durable import write_whole
 from fairlease.runtime.errors import EXIT_CONFIG, ConfigWrong, ShellError
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
@@ -236,6 +237,4 @@ def is_cluster(text: str) -> bool:
 
 def keep(home: Path, wanted: Wanted) -> None:
     """Remember it for the next start."""
-    fresh = home / (CELL_FILE + ".new")
-    fresh.write_text(json.dumps(msgspec.to_builtins(wanted)) + "\n", encoding="utf-8")
-    fresh.replace(home / CELL_FILE)
+    write_whole(home / CELL_FILE, json.dumps(msgspec.to_builtins(wanted)) + "\n")

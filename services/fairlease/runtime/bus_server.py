@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairlease.runtime import bus_binary
+from fairlease.runtime.durable import write_whole
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.settings import BUS_FILE, OWN_SERVER, url_in
 from fairlease_schemas.subjects import VERBS
@@ -158,7 +159,7 @@ def start(
         reading_s = access.reading_s if access is not None else 0.0
         _await_answer(server, chosen, name, time.monotonic() + limit_s + reading_s)
         # A server whose address nobody finds would hold the lock, and keep the next one from starting.
-        _write_atomically(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
+        write_whole(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     except BaseException:
         server.kill()
         raise
@@ -307,12 +308,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    fresh = path.with_suffix(".new")
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
