@@ -28,7 +28,7 @@ def test_what_cannot_be_written_leaves_what_was_there_and_nothing_beside(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), refuse)
+    monkeypatch.setattr({"fsync": os, "replace": Path}[step], step, refuse)
     with pytest.raises(OSError, match="No space left"):
         write_whole(path, "new")
     assert path.read_text() == "as it was"

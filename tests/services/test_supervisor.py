@@ -78,6 +78,30 @@ async def test_who_keeps_nothing_any_more_says_so(
     await eventually(lambda: "nobody keeps ranker-a any more" in caplog.text)
 
 
+async def test_a_keeper_whose_library_loses_a_cancellation_holds_up_no_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `asyncio.wait_for` of Python 3.11 may, by which the bus's client waits."""
+    lost: list[str] = []
+
+    async def deaf(_: Supervisor) -> None:
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                if lost:
+                    raise
+                lost.append("one")
+
+    monkeypatch.setattr(Supervisor, "_watch_log", deaf)
+    found = Supervisor(Settings(state_dir=tmp_path), [])
+    await found.start()
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await found.stop()
+    assert lost == ["one"]
+
+
 def test_a_server_whose_address_could_not_be_written_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ is kept in the state directory, so that a plain `fairlease up` brings the same c
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -26,6 +25,7 @@ from fairlease.runtime.durable import write_whole
 from fairlease.runtime.errors import EXIT_CONFIG, ConfigWrong, ShellError
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
+from fairlease.runtime.tasks import end
 from fairlease.runtime.telemetry import configure
 from fairlease_schemas.codec import Unreadable, understood
 
@@ -184,9 +184,7 @@ async def _up(supervisor: Supervisor, wanted: Wanted, served: Served) -> int:
             _say(supervisor, wanted, served, time.monotonic() - started_s)
             await ended
         else:
-            ready.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await ready
+            await end((ready,))
     finally:
         await supervisor.stop()
     print("stopped; running jobs go on, and `fairlease up` finds them again", file=sys.stderr)

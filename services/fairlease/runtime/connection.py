@@ -163,6 +163,9 @@ async def connect(
     limit_s = first_connect_s * len(servers)  # one may be silent rather than gone: each gets its time
     try:
         await asyncio.wait_for(client.connect(servers=servers, **options), limit_s)
+    except asyncio.CancelledError:
+        await client.close()  # what it has opened by then would stay open
+        raise
     except (OSError, TimeoutError, nats.errors.Error, nats.errors.NoServersError) as error:
         await client.close()
         if guard.is_refused:

@@ -15,6 +15,7 @@ from prometheus_client import Metric
 
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.metrics import CONTENT_TYPE, text_of
+from fairlease.runtime.tasks import end
 
 log = logging.getLogger("fairlease.probe")
 
@@ -56,9 +57,7 @@ class Probe:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-            for task in self._open:
-                task.cancel()
-            await asyncio.gather(*self._open, return_exceptions=True)
+            await end(self._open)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request and its answer; who is too slow, too long or too many is hung up on."""

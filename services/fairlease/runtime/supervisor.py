@@ -32,6 +32,7 @@ from fairlease.runtime.parent import PARENT_VARIABLE
 from fairlease.runtime.permissions import Identity, Plan, identities
 from fairlease.runtime.room import Room
 from fairlease.runtime.settings import MOST_PORT, Settings, simulated_host
+from fairlease.runtime.tasks import end
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health
 from fairlease_schemas.subjects import SCOPES, SERVICES
@@ -174,9 +175,7 @@ class Supervisor:
     async def stop(self) -> None:
         """End the services and agents, then the bus. Jobs go on, and are adopted at the next start."""
         self._is_stopping = True
-        for keeper in self._keepers.values():
-            keeper.cancel()
-        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+        await end(self._keepers.values())
         for process in self.processes.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
