@@ -231,7 +231,16 @@ def collector(status: int = 200) -> Iterator[tuple[str, list[tuple[str, str | No
     server.server_close()
 
 
-@pytest.mark.parametrize(("suffix", "path"), [("", "/v1/traces"), ("/", "/v1/traces"), ("/otlp/v1/t", "/otlp/v1/t")])
+SINKS = [
+    ("", "/v1/traces"),
+    ("/", "/v1/traces"),
+    ("?key=1", "/v1/traces?key=1"),
+    ("/otlp/v1/t", "/otlp/v1/t"),
+    ("/otlp/v1/t?key=1", "/otlp/v1/t?key=1"),
+]
+
+
+@pytest.mark.parametrize(("suffix", "path"), SINKS)
 def test_a_collector_is_posted_spans_where_it_listens(suffix: str, path: str) -> None:
     with collector() as (url, heard):
         spans = Spans("ranker", "a", exporter_of(url + suffix))
@@ -245,7 +254,7 @@ def test_a_collector_is_posted_spans_where_it_listens(suffix: str, path: str) ->
     assert (span.trace_id.hex(), span.span_id.hex()) == (trace_id(A), span_id(A, "w"))
 
 
-@pytest.mark.parametrize(("suffix", "path"), [("", "/v1/traces"), ("/otlp/v1/t", "/otlp/v1/t")])
+@pytest.mark.parametrize(("suffix", "path"), SINKS)
 def test_a_light_process_posts_the_form_of_the_file(suffix: str, path: str) -> None:
     with collector() as (url, heard):
         spans = Spans("agent", "a", exporter_of(url + suffix, is_light=True))
