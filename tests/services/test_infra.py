@@ -231,7 +231,8 @@ def test_the_probe_of_the_image_tells_well_from_unwell(status: int, code: int, t
         assert server.stdout is not None
         port = int(server.stdout.readline())
         words = [sys.executable, str(INFRA / "probe.py"), f"http://127.0.0.1:{port}/readyz"]
-        assert subprocess.run(words, check=False, capture_output=True).returncode == code
+        env = {**os.environ, "http_proxy": "http://127.0.0.1:1", "no_proxy": ""}
+        assert subprocess.run(words, check=False, capture_output=True, env=env).returncode == code
     assert subprocess.run(words, check=False, capture_output=True).returncode == 1, "nobody answers any more"
 
 
