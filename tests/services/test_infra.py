@@ -222,6 +222,7 @@ def test_the_probe_of_the_image_tells_well_from_unwell(status: int, code: int, t
         "class A(h.BaseHTTPRequestHandler):\n"
         f"    def do_GET(self): self.send_response({status}); self.end_headers()\n"
         "server = h.HTTPServer(('127.0.0.1', 0), A)\n"
+        "server.timeout = 10\n"
         "print(server.server_port, flush=True)\n"
         "server.handle_request()\n"
     )
