@@ -251,6 +251,12 @@ def test_units_start_what_a_restart_mends_and_leave_down_what_it_cannot() -> Non
     assert _unit("fairlease-agent.service")["RestartPreventExitStatus"] == [down]
 
 
+def test_each_process_of_a_machine_may_be_told_a_port_of_its_own() -> None:
+    for unit, name in (("fairlease@.service", "%i"), ("fairlease-agent.service", "agent")):
+        told = ["/etc/fairlease/environment", f"-/etc/fairlease/{name}.environment"]
+        assert _unit(unit)["EnvironmentFile"] == told, "the last one counts, and need not be there"
+
+
 def test_jobs_outlive_the_unit_of_their_agent() -> None:
     agent = _unit("fairlease-agent.service")
     assert (agent["KillMode"], agent["SendSIGKILL"], agent["Delegate"]) == (["process"], ["no"], ["yes"])
