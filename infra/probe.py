@@ -5,8 +5,7 @@ import urllib.error
 import urllib.request
 
 try:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy would ask its own machine
-    with direct.open(sys.argv[1], timeout=4) as answer:
+    with urllib.request.urlopen(sys.argv[1], timeout=4) as answer:  # noqa: S310 - the manifest says which address
         sys.exit(answer.status != 200)
 except urllib.error.HTTPError as error:
     sys.exit(f"{error.code}: {error.read(512).decode(errors='replace').strip()}")

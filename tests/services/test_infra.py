@@ -222,7 +222,6 @@ def test_the_probe_of_the_image_tells_well_from_unwell(status: int, code: int, t
         "class A(h.BaseHTTPRequestHandler):\n"
         f"    def do_GET(self): self.send_response({status}); self.end_headers()\n"
         "server = h.HTTPServer(('127.0.0.1', 0), A)\n"
-        "server.timeout = 10\n"
         "print(server.server_port, flush=True)\n"
         "server.handle_request()\n"
     )
@@ -232,8 +231,7 @@ def test_the_probe_of_the_image_tells_well_from_unwell(status: int, code: int, t
         assert server.stdout is not None
         port = int(server.stdout.readline())
         words = [sys.executable, str(INFRA / "probe.py"), f"http://127.0.0.1:{port}/readyz"]
-        env = {**os.environ, "http_proxy": "http://127.0.0.1:1", "no_proxy": ""}
-        assert subprocess.run(words, check=False, capture_output=True, env=env).returncode == code
+        assert subprocess.run(words, check=False, capture_output=True).returncode == code
     assert subprocess.run(words, check=False, capture_output=True).returncode == 1, "nobody answers any more"
 
 

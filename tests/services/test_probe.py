@@ -182,18 +182,6 @@ def test_what_is_no_port_is_refused(text: str) -> None:
         read_settings(env={"FAIRLEASE_METRICS_PORT": text})
 
 
-async def test_ports_that_would_not_be_ports_are_told_before_anything_starts(tmp_path: Path) -> None:
-    parts = service_parts()
-    most = 65_536 - len(parts)
-    for named in (most + 1, 65_535):
-        supervisor = Supervisor(Settings(state_dir=tmp_path / "home", metrics_port=named), parts)
-        with pytest.raises(
-            ConfigWrong, match=rf"FAIRLEASE_METRICS_PORT={named}: 7 parts .*name one up to {most}, or 0"
-        ):
-            await supervisor.start()
-    assert not (tmp_path / "home").exists()
-
-
 def test_under_one_roof_the_parts_count_on_from_the_port_that_was_named(tmp_path: Path) -> None:
     parts = service_parts()
     for named, ports in ((9_400, [str(9_400 + number) for number in range(len(parts))]), (0, []), (None, [])):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -302,20 +301,6 @@ def test_a_disk_that_is_full_costs_spans_and_is_told(caplog: pytest.LogCaptureFi
     spans.close()
     assert spans.lost == 1
     assert "No space left on device" in caplog.text
-
-
-def test_a_line_that_was_cut_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, write = tmp_path / "traces.jsonl", os.write
-    exporter = FileExporter(str(path))
-    room = [10, 0]  # of a disk that fills up, and is full
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[: room.pop(0)] if room else data))
-    for _ in range(2):
-        with pytest.raises(OSError, match="is its disk full"):
-            exporter.export([])
-    for _ in range(2):
-        exporter.export([])
-    cut, *whole = path.read_text().splitlines()
-    assert (len(cut), [json.loads(line) for line in whole]) == (10, [{"resourceSpans": []}] * 2)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from fairlease.cli.exits import AWAY, CommandError
+from fairlease.cli.output import refused
 from fairlease.runtime import api, bus_server, deployment, keys, streams
 from fairlease.runtime.connection import connect
 from fairlease.runtime.deployment import Deployment
@@ -23,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
     except ConfigWrong as error:
         raise CommandError(EXIT_CONFIG, str(error)) from error
     except OSError as error:
-        way_out = "mend its rights" + " or name another directory with --out" * (args.action == "write")
-        raise CommandError(EXIT_CONFIG, f"{error.filename}: {error.strerror}", way_out=way_out) from error
+        way_out = "mend its rights or name another directory with --out"
+        raise CommandError(EXIT_CONFIG, refused(error), way_out=way_out) from error
 
 
 def _serve(conf: Path) -> int:

@@ -19,7 +19,7 @@ import nats.errors
 
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.link import Link, inbox_way_out, linked
-from fairlease.cli.output import output_of, print_data, print_text
+from fairlease.cli.output import output_of, print_data, print_text, refused
 from fairlease.cli.parser import account_of
 from fairlease.cli.setting_checks import key_of, told_by, trouble_with
 from fairlease.cli.table import Column, Style, table
@@ -28,7 +28,7 @@ from fairlease.core.host import CORDON, DRAIN
 from fairlease.runtime import api, keys
 from fairlease.runtime.clock import LIMIT_MS, parse_bus_time_ms
 from fairlease.runtime.connection import Connection, connect
-from fairlease.runtime.errors import ConfigWrong, ShellError
+from fairlease.runtime.errors import BusAway, ConfigWrong, ShellError
 from fairlease.runtime.settings import read_settings
 from fairlease.runtime.streams import assert_config
 from fairlease.runtime.version import version
@@ -43,16 +43,9 @@ HEALTH_S: Final = 2.0
 MOST_SHOWN: Final = 32
 """So many hosts are shown one by one."""
 AGENTS_AT_ONCE: Final = 64
-NOT_LOOKED_AT: Final = "not looked at: that is for who has the cell's keys"
 NO_HOSTS: Final = "no host is registered; jobs wait until one is"
+_READABLE: Final = "see that it is yours and can be read"
 _START_BUS: Final = "start it with `fairlease up`, or set FAIRLEASE_URL"
-
-
-class Eyes(NamedTuple):
-    """A connection that may look at streams; None where nobody may from here, or by a `trouble` to be mended."""
-
-    client: Connection | None
-    trouble: ShellError | None = None
 
 
 class Check(NamedTuple):
@@ -114,13 +107,8 @@ def _key(account: str) -> Check:
     try:
         return Check("key", is_ok=True, found=key_of(read_settings(), account))
     except (ConfigWrong, OSError) as error:
-        return _wrong("key", error, "see that its file is there and yours")
-
-
-def _wrong(name: str, error: Exception, mend: str) -> Check:
-    """A check that an error ended: by its own way out, else by this one."""
-    what, _, way_out = str(error).partition("; ")
-    return Check(name, is_ok=False, found=what, mend=way_out or mend)
+        what, _, way_out = str(error).partition("; ")
+        return Check("key", is_ok=False, found=what, mend=way_out or "see that its file is there and yours")
 
 
 def _disk() -> Check:
@@ -136,7 +124,7 @@ def _disk() -> Check:
         free_mib = shutil.disk_usage(there).free // (1024 * 1024)
     except OSError as error:
         mend = "mend its rights, or set FAIRLEASE_HOME to a directory of yours"
-        return Check("disk", is_ok=False, found=f"{there}: cannot be looked at ({error.strerror})", mend=mend)
+        return Check("disk", is_ok=False, found=refused(error), mend=mend)
     made = "" if there == where else ", not made yet"
     return Check(
         "disk",
@@ -168,47 +156,39 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
             checks = [_bus(link)]
             checks.append(await _tried("streams", link, lambda link: _streams(link, eyes)))
             checks.append(await _tried("inbox", link, _inbox))
-            checks.append(await _tried("clock", link, lambda link: _clock(link, eyes.client)))
+            checks.append(await _tried("clock", link, lambda link: _clock(link, eyes)))
             services = await asyncio.gather(*(_service(link, service) for service in SERVICES))
             checks += [check for check, _ in services]
             checks.append(_versions([health for _, health in services if health is not None]))
-            return checks + await _agents(link, eyes.client)
-    except CommandError as error:
+            return checks + await _agents(link, eyes)
+    except (CommandError, OSError) as error:
+        found, mend = (error.text, error.way_out) if isinstance(error, CommandError) else (refused(error), _READABLE)
         return [
-            Check("bus", is_ok=False, found=error.text, mend=error.way_out or _START_BUS),
+            Check("bus", is_ok=False, found=found, mend=mend or _START_BUS),
             Check("cell", is_ok=False, found="not looked at without a bus", mend="mend the bus first"),
         ]
 
 
 @asynccontextmanager
-async def eyes_of(link: Link) -> AsyncIterator[Eyes]:
-    """A connection that may look at streams: the auditor's, where its key lies and the bus knows it.
+async def eyes_of(link: Link) -> AsyncIterator[Connection | None]:
+    """A connection that may look at streams: the auditor's, where its key lies; None where there is none it speaks for.
 
     A bus without keys lets everybody look.
     """
-    eyes = await _opened(link)
-    try:
-        yield eyes
-    finally:
-        if eyes.client is not None and eyes.client is not link.client:
-            await eyes.client.close()
-
-
-async def _opened(link: Link) -> Eyes:
     settings = msgspec.structs.replace(link.settings, creds="")
     is_elsewhere = bool(link.settings.creds) and not (settings.state_dir / keys.KEYS).is_dir()
+    own = None
     try:
         key = keys.find(settings, keys.AUDIT)
-    except keys.NoKey:
-        return Eyes(None)
-    except ConfigWrong as error:
-        return Eyes(None, error)
-    if is_elsewhere or key is None:
-        return Eyes(None if is_elsewhere else link.client)
+        if key is not None and not is_elsewhere:
+            own = await connect(settings, "fairlease-doctor", key=key, exit_on_close=False)
+    except (ConfigWrong, BusAway):
+        is_elsewhere = True  # none, a broken one (the check of the keys says so), or another cell's
     try:
-        return Eyes(await connect(settings, "fairlease-doctor", key=key, exit_on_close=False))
-    except ShellError as error:
-        return Eyes(None, error)
+        yield None if is_elsewhere else own or link.client
+    finally:
+        if own is not None:
+            await own.close()
 
 
 def _bus(link: Link) -> Check:
@@ -228,13 +208,11 @@ async def _tried(name: str, link: Link, check: Callable[[Link], Awaitable[Check]
         )
 
 
-async def _streams(link: Link, eyes: Eyes) -> Check:
-    if eyes.trouble is not None:
-        return _wrong("streams", eyes.trouble, "start the cell again with `fairlease up`, and the bus knows it")
-    if eyes.client is None:
-        return Check("streams", is_ok=True, found=NOT_LOOKED_AT)
+async def _streams(link: Link, eyes: Connection | None) -> Check:
+    if eyes is None:
+        return Check("streams", is_ok=True, found="not looked at: that is for who has the cell's keys")
     try:
-        inboxes = await assert_config(eyes.client, link.subjects)
+        inboxes = await assert_config(eyes, link.subjects)
     except ConfigWrong as error:
         return Check(
             "streams",

@@ -7,6 +7,7 @@ is kept in the state directory, so that a plain `fairlease up` brings the same c
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -21,11 +22,9 @@ from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
 from fairlease.cli.serve import site_of
 from fairlease.runtime import keys
-from fairlease.runtime.durable import write_whole
-from fairlease.runtime.errors import EXIT_CONFIG, ConfigWrong, ShellError
+from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
-from fairlease.runtime.tasks import end
 from fairlease.runtime.telemetry import configure
 from fairlease_schemas.codec import Unreadable, understood
 
@@ -74,13 +73,9 @@ def run(args: argparse.Namespace) -> int:
         os.umask(0o077)  # users pass through the state directory: what the cell keeps there is none of theirs
     try:
         return asyncio.run(_up(Supervisor(settings, parts, agents=agents, bots=bots), wanted, served))
-    except ShellError as error:
+    except (ConfigWrong, BusAway) as error:
         code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
         raise CommandError(code, str(error)) from error
-    except OSError as error:
-        where = error.filename or settings.state_dir
-        way_out = "make room there or mend its rights, and start again"
-        raise CommandError(EXIT_NOT_READY, f"{where}: {error.strerror or error}", way_out=way_out) from error
 
 
 def _refuse_other_hosts(before: str, now: str) -> None:
@@ -184,7 +179,9 @@ async def _up(supervisor: Supervisor, wanted: Wanted, served: Served) -> int:
             _say(supervisor, wanted, served, time.monotonic() - started_s)
             await ended
         else:
-            await end((ready,))
+            ready.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await ready
     finally:
         await supervisor.stop()
     print("stopped; running jobs go on, and `fairlease up` finds them again", file=sys.stderr)
@@ -235,4 +232,6 @@ def is_cluster(text: str) -> bool:
 
 def keep(home: Path, wanted: Wanted) -> None:
     """Remember it for the next start."""
-    write_whole(home / CELL_FILE, json.dumps(msgspec.to_builtins(wanted)) + "\n")
+    fresh = home / (CELL_FILE + ".new")
+    fresh.write_text(json.dumps(msgspec.to_builtins(wanted)) + "\n", encoding="utf-8")
+    fresh.replace(home / CELL_FILE)

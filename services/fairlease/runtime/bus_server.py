@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fairlease.runtime import bus_binary
-from fairlease.runtime.durable import write_whole
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.settings import BUS_FILE, OWN_SERVER, url_in
 from fairlease_schemas.subjects import VERBS
@@ -114,7 +113,7 @@ def start(
     server outlives us. The program is the one of the wheel, checked by its bytes; `own_server` is one that
     somebody vouches for, and is started unchecked. Raises ConfigWrong when the program is missing or is not
     what it should be, when a server already runs on this directory or when something else holds the port;
-    BusAway when it does not answer in time; OSError when the disk takes none of its files. Nothing runs then.
+    BusAway when it does not answer in time.
     """
     home = home.absolute()
     binary = program(own_server)
@@ -158,11 +157,10 @@ def start(
     try:
         reading_s = access.reading_s if access is not None else 0.0
         _await_answer(server, chosen, name, time.monotonic() + limit_s + reading_s)
-        # A server whose address nobody finds would hold the lock, and keep the next one from starting.
-        write_whole(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     except BaseException:
         server.kill()
         raise
+    _write_atomically(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     return server
 
 
@@ -308,3 +306,12 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -6,6 +6,7 @@ The surprising choice: the servers' files hold the routes' password, so they are
 again, with the same keys, whenever the cell's file changes.
 """
 
+import os
 import secrets
 import tomllib
 from collections.abc import Callable, Iterable
@@ -17,7 +18,6 @@ import msgspec
 from fairlease.runtime import keys
 from fairlease.runtime.access import access
 from fairlease.runtime.bus_server import MAX_PAYLOAD
-from fairlease.runtime.durable import write_whole
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.permissions import Identity, Plan, identities
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS
@@ -200,11 +200,11 @@ def write(cell: Deployment, out: Path, guests: tuple[Callable[[Plan], Identity],
     """
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     people = (*identities(cell.plan), *(guest(cell.plan) for guest in guests))
-    write_whole(out / ACCOUNTS_FILE, access(out, cell.subjects, people).text, mode=0o600)
+    _replace(out / ACCOUNTS_FILE, access(out, cell.subjects, people).text)
     password = _password(out)
     made = []
     for server in cell.servers:
-        write_whole(out / f"{server.name}.conf", config(cell, server, password), mode=0o600)
+        _replace(out / f"{server.name}.conf", config(cell, server, password))
         made.append(out / f"{server.name}.conf")
     return made
 
@@ -251,8 +251,21 @@ def _password(out: Path) -> str:
     """What servers of this bus know of each other, made at the first time."""
     path = out / keys.KEYS / ROUTES_PASSWORD
     if not path.exists():
-        write_whole(path, secrets.token_hex(32) + "\n", mode=0o400)
+        _replace(path, secrets.token_hex(32) + "\n", mode=0o400)
     return path.read_text(encoding="utf-8").strip()
+
+
+def _replace(path: Path, text: str, mode: int = 0o600) -> None:
+    """On disk before it has its name; never readable by others."""
+    fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _bracketed(host: str) -> str:

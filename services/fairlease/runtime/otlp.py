@@ -22,14 +22,10 @@ class FileExporter(SpanExporter):
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._is_cut = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        # After a line that was cut, one of its own: the next would else be a part of it, and lost with it.
-        line = b"\n" * self._is_cut + msgspec.json.encode(export_of(spans)) + b"\n"
-        written = os.write(self._file, line)
-        self._is_cut = written < len(line) and (written > 0 or self._is_cut)
-        if written < len(line):
+        line = msgspec.json.encode(export_of(spans)) + b"\n"
+        if os.write(self._file, line) < len(line):
             raise OSError("the file took a part of them: is its disk full?")
         return SpanExportResult.SUCCESS
 

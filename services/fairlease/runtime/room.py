@@ -37,7 +37,6 @@ class Room:
         self.is_closed = False
         self._store = store
         self._is_alarmed = False
-        self._is_blind = False
 
     async def watch(self) -> None:
         """Looks for ever, twice a second, and says when something changed."""
@@ -52,11 +51,8 @@ class Room:
         try:
             seen = os.statvfs(self._store)
         except OSError as error:
-            if not self._is_blind:
-                log.warning("the bus's disk cannot be looked at, and what was seen last counts: %s", error)
-            self._is_blind = True
+            log.warning("the bus's disk cannot be looked at: %s", error)
             return
-        self._is_blind = False
         used, free = seen.f_blocks - seen.f_bfree, seen.f_bavail
         self.used_permille = used * 1_000 // max(1, used + free)
         self.free_mib = free * seen.f_frsize // _MIB

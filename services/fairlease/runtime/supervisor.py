@@ -31,7 +31,7 @@ from fairlease.runtime.errors import STAYS_DOWN, BusAway, ConfigWrong
 from fairlease.runtime.parent import PARENT_VARIABLE
 from fairlease.runtime.permissions import Identity, Plan, identities
 from fairlease.runtime.room import Room
-from fairlease.runtime.settings import MOST_PORT, Settings, simulated_host
+from fairlease.runtime.settings import Settings, simulated_host
 from fairlease.runtime.tasks import end
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health
@@ -134,12 +134,6 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start the bus, declare the streams, start every part. Raises ConfigWrong or BusAway."""
-        last = (self.settings.metrics_port or 0) + len(self.parts) - 1
-        if last > MOST_PORT:
-            raise ConfigWrong(
-                f"FAIRLEASE_METRICS_PORT={self.settings.metrics_port}: {len(self.parts)} parts count on from it, to "
-                f"{last}; name one up to {MOST_PORT + 1 - len(self.parts)}, or 0 for any that is free"
-            )
         self.logs.mkdir(parents=True, exist_ok=True)
         self._access = access(self.settings.state_dir, self.settings.subjects, self._people())
         self._start_bus()
@@ -189,15 +183,15 @@ class Supervisor:
         process = self.processes.get(name)
         return process.pid if process is not None and process.returncode is None else 0
 
-    def _start_keeper(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        keeper = self._keepers[name] = asyncio.create_task(work)
-        keeper.add_done_callback(partial(_tell_end, name))
-
     def _people(self) -> tuple[Identity, ...]:
         own = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
         cell, accounts = self.settings.cell, self.settings.accounts
         plan = Plan(cell=cell, accounts=accounts, agents=(*own, *self._agents), bots=self._bots)
         return (*identities(plan), *(guest(plan) for guest in self._guests))
+
+    def _start_keeper(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        keeper = self._keepers[name] = asyncio.create_task(work)
+        keeper.add_done_callback(partial(_tell_end, name))
 
     def _start_bus(self) -> None:
         # In this thread, not a worker's: the server dies with the thread that started it.
@@ -219,10 +213,8 @@ class Supervisor:
             log.warning("the bus left with code %s, starting it again", bus.process.returncode)
             self.restarts["bus"] = self.restarts.get("bus", 0) + 1
             await wait.after_end()
-            try:
+            with contextlib.suppress(BusAway, ConfigWrong):
                 self._start_bus()
-            except (BusAway, ConfigWrong, OSError) as error:
-                log.error("the bus cannot be started: %s; trying again", error)  # noqa: TRY400 - its text is for people
 
     async def _watch_log(self) -> None:
         """End a bus whose log takes nothing: after a write that failed it answers, and stores no more until a start.
@@ -268,12 +260,7 @@ class Supervisor:
         """Start the part, and again whenever it leaves."""
         wait = _Wait()
         while True:
-            try:
-                process = await self._spawn(part)
-            except OSError as error:
-                log.error("%s cannot be started: %s; trying again", part.name, error)  # noqa: TRY400 - as above
-                await wait.after_end()
-                continue
+            process = await self._spawn(part)
             self.processes[part.name] = process
             code = await process.wait()
             if self._is_stopping:
@@ -349,12 +336,6 @@ class _Wait:
         self._since_s = time.monotonic()
 
 
-def _tell_end(name: str, keeper: "asyncio.Task[None]") -> None:
-    """A keeper that ends by an error of ours would leave what it kept down, and nobody told."""
-    if not keeper.cancelled() and (error := keeper.exception()) is not None:
-        log.error("nobody keeps %s any more: our own code is wrong; start again", name, exc_info=error)
-
-
 async def _ended(name: str, process: Process) -> None:
     """Wait for a process that was asked to end; after the limit it is killed."""
     try:
@@ -363,3 +344,9 @@ async def _ended(name: str, process: Process) -> None:
         log.warning("%s did not end in %g s and is killed", name, STOP_LIMIT_S)
         process.kill()
         await process.wait()
+
+
+def _tell_end(name: str, keeper: "asyncio.Task[None]") -> None:
+    """A keeper that ends by an error of ours would leave what it kept down, and nobody told."""
+    if not keeper.cancelled() and (error := keeper.exception()) is not None:
+        log.error("nobody keeps %s any more: our own code is wrong; start again", name, exc_info=error)
