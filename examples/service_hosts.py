@@ -19,6 +19,7 @@ from typing import Any
 
 LOOK_S = 0.5
 UNKNOWN = 3
+NOT_RUN = 127
 
 
 def fairlease(*words: str) -> dict[str, Any]:
@@ -41,11 +42,21 @@ def drain_of(host: str) -> tuple[dict[str, Any] | None, int]:
 def made(check: str, host: str) -> str:
     """One check of an empty host, as `host return` takes it; a command that ends with anything else is unknown."""
     name, _, command = check.partition("=")
-    done = subprocess.run(  # noqa: S603 - what the operator wrote
-        shlex.split(command.format(host=host)), check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    code, said = ran(command, host)
+    return f"{name}={code if 0 <= code <= UNKNOWN else UNKNOWN}:{said}"
+
+
+def ran(command: str, host: str) -> tuple[int, str]:
+    """How a command for this host ended, 127 where it cannot be run, and the last line it printed."""
+    words = [word.replace("{host}", host) for word in shlex.split(command)]
+    try:
+        done = subprocess.run(  # noqa: S603 - what the operator wrote
+            words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+    except OSError as error:
+        return NOT_RUN, f"{words[0]}: {error.strerror}"
     lines = done.stdout.decode(errors="replace").strip().splitlines()
-    return f"{name}={done.returncode if 0 <= done.returncode <= UNKNOWN else UNKNOWN}:{lines[-1] if lines else ''}"
+    return done.returncode, lines[-1] if lines else ""
 
 
 def service(host: str, work: str, checks: list[str]) -> bool:
@@ -69,7 +80,9 @@ def service(host: str, work: str, checks: list[str]) -> bool:
         raise SystemExit(f"service_hosts: the drain of {host} was called off")
     print(f"{host}: empty after {time.monotonic() - began_s:.1f} s, promised within {promised_s:.1f} s", flush=True)
     if work:
-        subprocess.run(shlex.split(work.format(host=host)), check=True)  # noqa: S603 - what the operator wrote
+        code, said = ran(work, host)
+        if code:
+            raise SystemExit(f"service_hosts: the work on {host} ended with {code}: {said}; it stays out")
     passed = [word for check in checks for word in ("--check", made(check, host))]
     command = [sys.executable, "-m", "fairlease", "host", "return", host, *passed]
     is_back = subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0  # noqa: S603 - as above

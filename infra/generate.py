@@ -76,7 +76,7 @@ def _compose(cell: deployment.Deployment) -> str:
     rows += [_replica(service, replica) for service in SERVICES for replica in REPLICAS]
     stores = "".join(f"  {name}-store:\n" for name in names)
     text = (ROOT / "compose/compose.yaml.in").read_text(encoding="utf-8")
-    return _BY_HAND + Template(text).substitute(url=cell.url, services="\n".join(rows), stores=stores)
+    return _BY_HAND + Template(text).substitute(cell=cell.cell, url=cell.url, services="\n".join(rows), stores=stores)
 
 
 def _server(name: str, published: int) -> str:

@@ -8,8 +8,8 @@ writes annotations, outputs (`job`, `state`, `exit_code`, `outcome`) and a summa
 pipeline that is cancelled cancels its job.
 
 It leaves with 0 when the job succeeded, with the job's own code when it failed, 200 when it was refused, 201 when it
-was cancelled, 202 when it timed out, 204 when it was lost, 69 when the cell is away, 75 without an answer, 130 when
-interrupted.
+was cancelled, 202 when it timed out, 204 when it was lost, 65 when CONTRACT is none, 69 when the cell is away, 75
+without an answer or when no new work is taken now, 130 when interrupted.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from bus_client import Away, CellClient, messages
+from bus_client import LATER, Away, CellClient, messages
 
 TERMINAL = ("succeeded", "failed", "cancelled", "timed-out")
 CODES = {"succeeded": 0, "refused": 200, "cancelled": 201, "timed-out": 202}
-LOST, INTERRUPTED = 204, 130
+NO_CONTRACT, LOST, INTERRUPTED = 65, 204, 130
 OUTCOMES = {"succeeded": "passed", "failed": "failed"}
 """What an evaluation came to, by the state of its job; what was cancelled, lost or timed out is an error."""
 
@@ -38,14 +38,21 @@ LOOK_S = 5.0
 MOST = 128
 
 
+class Unfit(Exception):
+    """What the step was given makes no job; the text says what to write."""
+
+
 def request_id() -> str:
     """The same for every try of one step, another for every attempt of the pipeline; at most 128 characters."""
     env = os.environ
-    if env.get("GITLAB_CI"):
-        text = f"gitlab/{env['CI_PROJECT_PATH']}/{env['CI_PIPELINE_ID']}/{env['CI_JOB_ID']}"
-    else:
-        step = f"{env.get('GITHUB_JOB', 'job')}/{env.get('GITHUB_ACTION', 'step')}"
-        text = f"github/{env['GITHUB_REPOSITORY']}/{env['GITHUB_RUN_ID']}/{env['GITHUB_RUN_ATTEMPT']}/{step}"
+    try:
+        if env.get("GITLAB_CI"):
+            text = f"gitlab/{env['CI_PROJECT_PATH']}/{env['CI_PIPELINE_ID']}/{env['CI_JOB_ID']}"
+        else:
+            step = f"{env.get('GITHUB_JOB', 'job')}/{env.get('GITHUB_ACTION', 'step')}"
+            text = f"github/{env['GITHUB_REPOSITORY']}/{env['GITHUB_RUN_ID']}/{env['GITHUB_RUN_ATTEMPT']}/{step}"
+    except KeyError as missing:
+        raise Unfit(f"{missing.args[0]} is not set: this runs as a step of GitHub Actions or GitLab CI") from None
     text = re.sub(r"[^A-Za-z0-9._:@/+=-]", "-", text)
     return text if len(text) <= MOST - len("/outcome") else f"ci/{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -57,16 +64,46 @@ def job_id(account: str, budget: str, request: str) -> str:
 
 
 def contract_of(path: str, evaluation: str, budget: str) -> dict[str, Any]:
-    """The contract of the file, with evaluation and budget where they are given."""
-    text = Path(path).read_text(encoding="utf-8")
-    try:
-        contract: dict[str, Any] = json.loads(text)
-    except ValueError:
-        import yaml  # noqa: PLC0415 - only for those who write YAML
+    """The contract of the file, with evaluation and budget where they are given; Unfit where there is none.
 
-        contract = yaml.safe_load(text)
+    What is in it is the cell's to judge; looked at here is only what is needed to hand it in.
+    """
+    contract = _read(path)
+    spec = contract.get("spec") if isinstance(contract, dict) else None
+    if not isinstance(contract, dict) or not isinstance(spec, dict):
+        raise Unfit(f"{path} is no contract: it is an object with `spec`, an object")
     given = {key: value for key, value in (("evaluation", evaluation), ("budget", budget)) if value}
-    return {**contract, "spec": {**contract["spec"], **given}}
+    spec = {**spec, **given}
+    charged = spec.get("budget")
+    if not isinstance(charged, str) or re.fullmatch("[a-z0-9-]{1,63}", charged) is None:
+        raise Unfit(f"{path}: no budget to charge: write its name as spec.budget, or say --budget")
+    if spec.get("array"):
+        raise Unfit(f"{path}: spec.array makes many jobs, and a step waits for one: make a step of each")
+    try:
+        json.dumps(spec)
+    except TypeError as error:  # YAML has dates, and more
+        raise Unfit(f"{path}: {error}: write such values in quotes") from None
+    return {**contract, "spec": spec}
+
+
+def _read(path: str) -> Any:  # noqa: ANN401 - anything that JSON or YAML may say
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise Unfit(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Unfit(f"{path} is not written in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        no_json = str(error) or "it is too deep"
+    try:
+        import yaml  # noqa: PLC0415 - only for those who write YAML
+    except ImportError:
+        raise Unfit(f"{path} is no JSON ({no_json}), and PyYAML, which could read YAML, is not installed") from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise Unfit(f"{path} is no JSON ({no_json}), and no YAML") from None
 
 
 class Told:
@@ -129,8 +166,10 @@ class Step:
             for problem in answer["problems"]:
                 told = ", ".join(f"{key} {problem[key]}" for key in ("value", "limit") if problem.get(key))
                 self.told.error(f"{problem['field']} (rule {problem['rule']})", f"{told}: {problem['way_out']}")
-            self.told.results({"job": "", "state": "refused", "exit_code": "200", "outcome": ""})
-            return CODES["refused"]
+            is_later = any(problem["field"] == "admission" for problem in answer["problems"])
+            code = LATER if is_later else CODES["refused"]
+            self.told.results({"job": "", "state": "refused", "exit_code": str(code), "outcome": ""})
+            return code
         self.told.say(f"{self.job} {answer['outcome']} under request id {self.request_id}")
         end = await self._end(heard)
         code = _code(end)
@@ -142,20 +181,21 @@ class Step:
         return code
 
     async def _end(self, heard: Any) -> dict[str, Any]:  # noqa: ANN401 - nats-py's own subscription
-        """How the job ended: by the feed, or asked for where the feed was silent or the job was over already."""
+        """How the job ended: by the feed, or asked for, where it was over already or the feed lost its end."""
         state = ""
+        news = messages(heard, LOOK_S)
         found = await self.cell.ask("job", {"job": self.job})
-        async for event in messages(heard, LOOK_S):
-            if found is not None and found.get("state") != state:
-                state = str(found.get("state", ""))
+        while True:
+            if found is not None and found.get("state", state) != state:
+                state = found["state"]
                 self.told.say(f"{self.job} {state}")
             if found is not None and state in TERMINAL:
                 return found
+            event = await anext(news)
             if event is None:
                 found = await self.cell.ask("job", {"job": self.job})
             elif event["job"] == self.job:
                 found = event
-        raise AssertionError("a feed has no end")
 
     async def _record(self, state: str) -> str:
         """Record what the evaluation came to, when the contract names one; the outcome, empty without one."""
@@ -172,14 +212,16 @@ class Step:
     async def cancel(self) -> None:
         """The pipeline was cancelled: so is the job, also one whose answer was still on its way."""
         if self.job:
-            await self.cell.command("cancel-job", {"job": self.job})
-            self.told.say(f"{self.job}: cancelled with its pipeline")
+            answer = await self.cell.command("cancel-job", {"job": self.job})
+            is_refused = answer["outcome"] == "refused"
+            self.told.say(f"{self.job}: {'not there to cancel' if is_refused else 'cancelled with its pipeline'}")
 
 
 def _code(end: dict[str, Any]) -> int:
     if end["state"] in CODES:
         return CODES[end["state"]]
-    return int(end.get("exit_code") or 0) or LOST
+    code = int(end.get("exit_code") or 0)
+    return 128 - code if code < 0 else code or LOST  # a negative one is a signal, told as a shell does
 
 
 async def main() -> int:
@@ -190,22 +232,37 @@ async def main() -> int:
     parser.add_argument("--budget", default="", metavar="NAME", help="the budget, where the contract has none")
     args = parser.parse_args()
     cell = CellClient.of_environment()
-    step = Step(cell, contract_of(args.contract, args.evaluation, args.budget))
+    try:
+        step = Step(cell, contract_of(args.contract, args.evaluation, args.budget))
+    except Unfit as unfit:
+        Told().error("contract", str(unfit))
+        return NO_CONTRACT
     try:
         await cell.open()
-        running = asyncio.ensure_future(step.run())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-        try:
-            return await running
-        except asyncio.CancelledError:
-            await step.cancel()
-            return INTERRUPTED
+        return await _until_told(step)
     except Away as away:
         step.told.error("fairlease", str(away))
         return away.code
     finally:
         await cell.close()
+
+
+async def _until_told(step: Step) -> int:
+    """The step's code; INTERRUPTED, and the job cancelled, when the pipeline's own system ends it."""
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    running, ending = asyncio.ensure_future(step.run()), asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait((running, ending), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            return running.result()
+        # Not by cancelling what runs and waiting for it: `asyncio.wait_for` of Python 3.11 may lose a cancellation.
+        await step.cancel()
+        return INTERRUPTED
+    finally:
+        running.cancel()
+        ending.cancel()
 
 
 if __name__ == "__main__":

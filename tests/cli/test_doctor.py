@@ -101,6 +101,13 @@ def test_an_agent_that_answers_is_well_and_one_that_was_never_heard_says_so(heal
     )
 
 
+def test_a_host_whose_lease_cannot_be_looked_at_is_not_said_to_be_silent(
+    healthy: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlease.cli.doctor.VERBS", "nobody.answers")
+    assert agents(healthy, host("host-1"))[1]["agent host-1"] == (True, "answers, when it was heard is not known")
+
+
 def test_an_agent_that_does_not_answer_is_named_with_the_mend(healthy: Cell) -> None:
     healthy.plan.mute_agents = {"host-2"}
     code, found = agents(healthy, host("host-1"), host("host-2"))

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -30,6 +31,19 @@ def test_the_training_example_is_submitted_as_its_header_says(
     assert spec["command"] == words[at + 1 :]
     assert spec["source"]["bundle"] == pack(words[words.index("--bundle") + 1]).bundle
     assert (ROOT / "examples" / Path(spec["command"][1])).is_file(), "the script is in the bundle by that name"
+
+
+@pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        ("memory=echo {host} has {0} faults", "memory=0:host-1 has {0} faults"),
+        ("memory=false", "memory=1:"),
+        ("memory=sh -c 'echo worse; exit 9'", "memory=3:worse"),
+        ("memory=/nowhere/check", "memory=3:/nowhere/check: No such file or directory"),
+    ],
+)
+def test_a_check_of_the_bot_is_told_however_it_ends(check: str, told: str) -> None:
+    assert runpy.run_path(str(ROOT / "examples/service_hosts.py"))["made"](check, "host-1") == told
 
 
 def test_the_script_of_the_example_runs_where_the_bundle_is_unpacked(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fairlease.runtime import api, streams
-from fairlease.runtime.bus import Bus, Message
+from fairlease.runtime.bus import Bus, Message, _Input
 from fairlease.runtime.bus_server import BusServer
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import EXIT_BUS_CLOSED, EXIT_STARVED
@@ -83,6 +83,28 @@ async def test_messages_come_in_order_one_call_after_another(
     assert not sink.overlapped
     assert [message.seq for message in sink.messages] == list(range(1, 151))
     assert abs(sink.messages[-1].time_ms - time.time() * 1_000) < 10_000
+
+
+async def test_an_error_that_nobody_thought_of_ends_no_inputs(
+    client: Connection, subjects: Subjects, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, made, failed = Sink(), _Input._subscriber, []
+
+    class Broken:
+        async def start(self) -> None:
+            failed.append("start")
+            raise RuntimeError("of the library")
+
+        async def stop(self) -> None:
+            failed.append("stop")
+            raise AttributeError("of the library too")
+
+    monkeypatch.setattr(_Input, "_subscriber", lambda feed: made(feed) if len(failed) == 4 else Broken())
+    async with open_bus(settings) as bus:
+        await send(client, subjects, b"first")
+        await read_inbox(bus, subjects, sink)
+        await eventually(lambda: sink.bodies == [b"first"])
+    assert failed == ["start", "stop"] * 2
 
 
 async def test_a_single_message_is_not_held_back(client: Connection, subjects: Subjects, settings: Settings) -> None:

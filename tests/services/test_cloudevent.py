@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlease.runtime import edge
+from fairlease.runtime import cloudevent, edge
 from fairlease.runtime.bus import Message
 from fairlease_schemas.commands import CancelJob, SubmitJob
 from fairlease_schemas.envelope import Unreadable
@@ -90,6 +90,7 @@ def test_an_envelope_without_one_of_its_four_attributes_is_refused_by_its_name(n
             id="in a batch",
         ),
         pytest.param({"content-type": "application/cloudevents+avro"}, event(), "content-type", id="in Avro"),
+        pytest.param(BINARY, b'{"job":"job-x","job":"' + JOB.encode() + b'"}', "", id="binary, with a key twice"),
         pytest.param(STRUCTURED, event()[:-9], "", id="cut off"),
         pytest.param(STRUCTURED, event()[:-1] + b',"id":"other"}', "", id="with a key twice"),
         pytest.param(STRUCTURED, event(data={"job": JOB, "force": True}), "", id="with a field nobody knows"),
@@ -113,6 +114,28 @@ def test_the_events_id_is_the_request_id_where_the_command_has_none() -> None:
     assert isinstance(read := said(STRUCTURED, structured, "submit-job"), SubmitJob)
     assert read.request_id == "run-7-1"
     assert isinstance(said({}, b'{"contract":{}}', "submit-job"), Unreadable), "plain JSON has no id but its own"
+
+
+@pytest.mark.parametrize("body", [b'{"contract":{},"contract":{"kind":"Job"}}', b' {"contract":{}, "contract":{}}'])
+def test_a_key_that_stands_twice_is_found_also_where_the_events_id_is_added(body: bytes) -> None:
+    # rule: 1.14
+    refused = said(BINARY | {"ce-type": "dev.fairlease.submit-job"}, body, "submit-job")
+    assert isinstance(refused, Unreadable)
+    assert "contract" in refused.error
+
+
+@pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        (b"{}", {"request_id": 'a"b'}),
+        (b' {"job": "x"} ', {"request_id": 'a"b', "job": "x"}),
+        (b"[]", []),
+        (b'"{}"', "{}"),
+        (b'{"request_id":null}', {"request_id": None}),
+    ],
+)
+def test_an_id_is_added_to_what_is_an_object_and_has_none(body: bytes, read: object) -> None:
+    assert json.loads(cloudevent.with_request_id(body, 'a"b')) == read
 
 
 def test_reports_of_agents_have_no_envelope() -> None:

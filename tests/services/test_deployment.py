@@ -13,6 +13,7 @@ from fairlease.runtime.settings import servers_in
 ONE = '[[servers]]\nname = "bus-1"\nhost = "127.0.0.1"\n'
 THREE = "".join(f'[[servers]]\nname = "bus-{n}"\nhost = "10.0.0.{n}"\n' for n in (1, 2, 3))
 OPEN = '[bus]\nlisten = "0.0.0.0"\n'
+PLAIN = OPEN + "plain = true\n"
 
 
 def _read(tmp_path: Path, text: str) -> Deployment:
@@ -46,6 +47,7 @@ def _mode(path: Path) -> int:
             ONE + "[bus]\nstore = '/a\"b'\n", "bus.store", id="a quote would end the text in the configuration"
         ),
         pytest.param(ONE + '[bus]\nlisten = "*"\n', "bus.listen: '*' is no address", id="one listens at an address"),
+        pytest.param(THREE, "servers.host: '10.0.0.1' is where others reach it", id="who is reached listens there"),
         pytest.param(THREE + OPEN, "there is no TLS", id="nothing plain is reached from elsewhere by accident"),
     ],
 )
@@ -62,7 +64,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_each_stream_is_held_by_three_servers_where_there_are_as_many(tmp_path: Path) -> None:
     five = THREE + "".join(f'[[servers]]\nname = "bus-{n}"\nhost = "10.0.0.{n}"\n' for n in (4, 5))
-    assert [_read(tmp_path, text).replicas for text in (ONE, THREE, five)] == [1, 3, 3]
+    assert [_read(tmp_path, text + PLAIN).replicas for text in (ONE, THREE, five)] == [1, 3, 3]
 
 
 def test_clients_are_told_every_server(tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_clients_are_told_every_server(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_closed_to_others_and_the_same_the_next_time(tmp_path: Path) -> None:
-    cell, out = _read(tmp_path, '[agents]\ngpu-1 = ["gpu-1"]\n' + THREE), tmp_path / "out"
+    cell, out = _read(tmp_path, '[agents]\ngpu-1 = ["gpu-1"]\n' + THREE + PLAIN), tmp_path / "out"
     made = deployment.write(cell, out)
     first = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert [path.name for path in made] == ["bus-1.conf", "bus-2.conf", "bus-3.conf"]
@@ -92,7 +94,8 @@ def test_an_agent_more_gets_a_key_and_the_others_keep_theirs(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("servers", [ONE, THREE], ids=["one server", "three servers"])
 def test_the_server_takes_what_is_written(tmp_path: Path, servers: str) -> None:
-    for conf in deployment.write(_read(tmp_path, servers + f'[bus]\nstore = "{tmp_path}/store"\n'), tmp_path / "out"):
+    cell = _read(tmp_path, servers + PLAIN + f'store = "{tmp_path}/store"\n')
+    for conf in deployment.write(cell, tmp_path / "out"):
         words = [str(bus_server.program()), "-t", "-c", str(conf)]
         said = subprocess.run(words, capture_output=True, text=True, check=False)
         assert said.returncode == 0, said.stderr
@@ -101,7 +104,7 @@ def test_the_server_takes_what_is_written(tmp_path: Path, servers: str) -> None:
 def test_a_single_server_has_no_routes_and_many_know_each_other_and_not_themselves(tmp_path: Path) -> None:
     (one,) = deployment.write(_read(tmp_path, ONE), tmp_path / "one")
     assert "cluster {" not in one.read_text()
-    for number, conf in enumerate(deployment.write(_read(tmp_path, THREE), tmp_path / "three"), start=1):
+    for number, conf in enumerate(deployment.write(_read(tmp_path, THREE + PLAIN), tmp_path / "three"), start=1):
         routes = [line for line in conf.read_text().splitlines() if "@10.0.0." in line]
         assert len(routes) == 2
         assert not any(f"@10.0.0.{number}:" in line for line in routes)

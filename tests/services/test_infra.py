@@ -24,13 +24,6 @@ from tests.house.tree import ROOT
 
 INFRA, COMPOSE = ROOT / "infra", ROOT / "compose"
 MANIFESTS = ("bus", "services", "agent", "network")
-FIGURES = {
-    *("fairlease_build_info", "fairlease_ready", "fairlease_jobs", "fairlease_log_position", "fairlease_gpus"),
-    *("fairlease_clock_ahead_seconds", "fairlease_log_lag_records", "fairlease_hosts", "fairlease_host_holds"),
-    *("fairlease_agent_hosts", "fairlease_agent_leases", "fairlease_attempts_ended_total"),
-    "fairlease_decision_duration_seconds_bucket",
-}
-"""What processes tell, of which alerts are made."""
 
 
 def _script(name: str) -> ModuleType:
@@ -186,7 +179,8 @@ def test_the_box_has_three_servers_and_each_service_twice_with_the_key_of_its_ow
         service = name.rpartition("-")[0]
         assert found["services"][name]["volumes"] == [f"./out/keys/service-{service}.key:/run/fairlease/key:ro"]
         assert found["services"][name]["environment"]["FAIRLEASE_REPLICA"] == name[-1]
-        assert found["services"][name]["environment"]["FAIRLEASE_URL"] == cell.url
+        told = {key: found["services"][name]["environment"][f"FAIRLEASE_{key}"] for key in ("CELL", "URL")}
+        assert told == {"CELL": cell.cell, "URL": cell.url}
 
 
 def test_the_box_mounts_what_is_written_for_it_and_is_published_on_loopback_alone(tmp_path: Path) -> None:
@@ -255,6 +249,12 @@ def test_units_start_what_a_restart_mends_and_leave_down_what_it_cannot() -> Non
     assert _unit("fairlease-agent.service")["RestartPreventExitStatus"] == [down]
 
 
+def test_each_process_of_a_machine_may_be_told_a_port_of_its_own() -> None:
+    for unit, name in (("fairlease@.service", "%i"), ("fairlease-agent.service", "agent")):
+        told = ["/etc/fairlease/environment", f"-/etc/fairlease/{name}.environment"]
+        assert _unit(unit)["EnvironmentFile"] == told, "the last one counts, and need not be there"
+
+
 def test_jobs_outlive_the_unit_of_their_agent() -> None:
     agent = _unit("fairlease-agent.service")
     assert (agent["KillMode"], agent["SendSIGKILL"], agent["Delegate"]) == (["process"], ["no"], ["yes"])
@@ -265,8 +265,11 @@ def test_jobs_outlive_the_unit_of_their_agent() -> None:
 def test_every_alert_is_made_of_figures_that_there_are_and_leads_to_what_to_do() -> None:
     (found,) = _yaml(INFRA / "prometheus/fairlease.rules.yml")
     rules = [rule for group in found["groups"] for rule in group["rules"]]
-    asked = {name for rule in rules for name in re.findall(r"\bfairlease_\w+", rule["expr"])}
-    assert asked == FIGURES
+    asked = {name for rule in rules for name in re.findall(r"\bfairlease_(\w+)", rule["expr"])}
+    figures = set(re.findall(r"`fairlease_(\w+)`", (ROOT / "docs/seeing.md").read_text()))
+    assert {name.removesuffix("_bucket") for name in asked} <= figures
+    sources = "".join(path.read_text() for path in (ROOT / "services").rglob("*.py"))
+    assert [name for name in sorted(figures) if f'"{name}"' not in sources] == [], "the page tells what there is"
     page = (ROOT / "docs/deploying.md").read_text()
     for rule in (rule for rule in rules if "alert" in rule):
         assert rule["annotations"]["runbook"] == "docs/deploying.md#when-an-alert-fires", rule["alert"]

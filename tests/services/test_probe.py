@@ -1,6 +1,7 @@
 """What a process answers to whoever watches it, read by Prometheus's own parser and by plain sockets."""
 
 import asyncio
+import contextlib
 import math
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -137,6 +138,27 @@ async def test_who_sends_too_much_or_too_often_is_hung_up_on_and_others_are_serv
         async with asyncio.timeout(10):
             while (await watched.ask(b"GET /healthz HTTP/1.1\r\n\r\n"))[1] != b"ok\n":  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_who_asks_and_does_not_read_is_hung_up_on_with_what_he_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlease.runtime.probe._PATIENCE_S", 0.2)
+    much = gauge("much", "x" * 2**25, Sample(1))
+    probe = Probe(lambda: [much], str)
+    await probe.start(0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", probe.port, limit=1)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(10):
+        while probe._open:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0.01)
+    got = 0
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(2**20):
+            got += len(data)
+    assert got < 2**25
+    writer.close()
+    await probe.stop()
 
 
 @pytest.mark.asyncio

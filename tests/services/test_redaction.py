@@ -45,6 +45,18 @@ SECRETS = [
     pytest.param(f"secret_key={'1' * 32}", f"secret_key={MASK}", id="a secret key of digits"),
     pytest.param('{"api_key": 987654321, "n": 1}', f'{{"api_key": {MASK}, "n": 1}}', id="a number as a key in JSON"),
     pytest.param("secret: 42%", f"secret: {MASK}", id="a secret that looks like a share"),
+    pytest.param(f'password="{TOKEN * 20}", x', f"password={MASK}, x", id="a long quoted password"),
+    pytest.param('password="two words\nmore', f"password={MASK}\nmore", id="a quoted password whose end was cut off"),
+    pytest.param(r'"api_key": "ab\"cd", x', f'"api_key": {MASK}, x', id="a key with a quotation mark in it"),
+    pytest.param(r"{\"password\": \"hunter2\"}", r"{\"password\": " + MASK + "}", id="a password in JSON in JSON"),
+    pytest.param(r"{\'token\': \'abcdefgh12\'}", r"{\'token\': \'" + MASK + r"\'}", id="a token in a text in a text"),
+    pytest.param(
+        r"{\"Authorization\": \"Basic YW5uOng=\"}",
+        r"{\"Authorization\": \"Basic " + MASK + '"}',
+        id="a header in JSON in JSON",
+    ),
+    pytest.param("Authorization: SSWS 00abcd, x", f"Authorization: {MASK}, x", id="a header of another scheme"),
+    pytest.param("authorization=00abcd", f"authorization={MASK}", id="a header without a scheme"),
     pytest.param("HF_TOKEN=abcdefgh12", f"HF_TOKEN={MASK}", id="a token by its name"),
     pytest.param("run --token abcdef -v", f"run --token {MASK} -v", id="a token as an option"),
     pytest.param("login --password hunter2", f"login --password {MASK}", id="a password as an option"),
@@ -92,7 +104,11 @@ def test_a_credential_that_is_known_elsewhere_takes_its_whole_line_with_it(monke
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", "://", "password=", "-----BEGIN ", "eyJ", "token:", "https://a", "Bearer ", " "]
+    "piece",
+    [
+        *("a", "://", "password=", "-----BEGIN ", "eyJ", "token:", "https://a", "Bearer ", " ", "\\", '"'),
+        *('password="', "password='\\", 'secret\\":\\"', "authorization: ", "authorization: a "),
+    ],
 )
 def test_no_text_takes_long(piece: str) -> None:
     # rule: 8.4

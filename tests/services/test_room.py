@@ -1,5 +1,6 @@
 """Room on the bus's disk: what was seen, whether it closes, and what admission says and records while it does."""
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import JobRefused, Problem
 from fairlease_schemas.subjects import Subjects
 from tests.dsl.cell import Cell
+from tests.services.bench import eventually
 
 MIB = 1 << 20
 
@@ -71,6 +73,27 @@ def test_a_disk_that_cannot_be_looked_at_closes_nothing(tmp_path: Path, caplog: 
     watched.look()
     assert not watched.is_closed
     assert "cannot be looked at" in caplog.text
+
+
+def test_a_bus_is_started_while_it_can_write_a_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, seen = Room(tmp_path), []
+    for free_mib in (5, 4, 3):
+        disk(monkeypatch, 1_000 - free_mib)
+        watched.look()
+        seen.append((watched.free_mib, watched.can_start_bus()))
+    assert seen == [(5, True), (4, True), (3, False)]
+    assert Room(None).can_start_bus(), "whose disk is nobody's to look at"
+
+
+async def test_it_looks_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlease.runtime.room.LOOK_S", 0.005)
+    disk(monkeypatch, 100)
+    watched = Room(tmp_path)
+    watching = asyncio.create_task(watched.watch())
+    await eventually(lambda: watched.used_permille == 100)
+    disk(monkeypatch, 950)
+    await eventually(lambda: watched.is_closed)
+    watching.cancel()
 
 
 SPEC = {"budget": "a", "min_runtime": "30m", "timeout": "2h", "command": ["true"]}

@@ -1,6 +1,7 @@
 """A bus of several servers, as clients know it: whichever of them is there will do."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from fairlease.runtime.bus import Bus
 from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.settings import Settings, servers_in
+from tests.services.bench import eventually
 
 
 @pytest.fixture
@@ -71,3 +73,25 @@ async def test_where_no_server_is_there_all_of_them_are_named(dead: str) -> None
 def test_an_address_without_a_server_is_none(tmp_path: Path) -> None:
     with pytest.raises(BusAway, match="no bus is known"):
         Settings(state_dir=tmp_path, url=" , ").bus_url()
+
+
+async def test_who_gives_up_connecting_leaves_nothing_open() -> None:
+    opened: list[asyncio.StreamReader] = []
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(reader)
+        await reader.read()
+        opened.remove(reader)
+        writer.close()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    connecting = asyncio.create_task(connect(url, "test", exit_on_close=False, first_connect_s=60))
+    await eventually(lambda: opened)
+    connecting.cancel()
+    await asyncio.wait((connecting,))
+    assert connecting.cancelled()
+    gc.disable()
+    await eventually(lambda: not opened, limit_s=2)
+    gc.enable()
+    server.close()

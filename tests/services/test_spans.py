@@ -28,6 +28,7 @@ from fairlease.runtime.traces import exporter_of
 from fairlease_schemas.cycle import Claim, CyclePlaced, CycleRanked, EvictionOrdered, GangGranted, Licence
 from fairlease_schemas.envelope import RECORD_VERSION, Event, Record
 from fairlease_schemas.job import JobSucceeded
+from tests.dsl.cell import charged
 
 A, B, C = ("job-" + letter * 20 for letter in "abc")
 
@@ -132,10 +133,26 @@ def test_a_replica_that_never_writes_keeps_little() -> None:
     one = DecidingSpans(spans, "placement")
     for position in range(1, 500):
         one.folded(position, record("placement", granted(A)))
-        one.folded(position + 500, record("admission", JobSucceeded(job=A)))
     spans.close()
     assert len(one._own) == 32
-    assert not one._last, "a job that is over is forgotten"
+
+
+def test_what_comes_after_a_jobs_end_is_led_to_by_it_and_jobs_are_not_kept_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlease.runtime.deciding_spans.MOST_JOBS", 2)
+    kept = Kept()
+    spans = Spans("ledger", "a", kept)
+    one = DecidingSpans(spans, "ledger")
+    one.folded(6, record("admission", JobSucceeded(job=A)))
+    for position, job in ((7, A), (8, B), (9, C), (10, A)):
+        one.folded(position, record("ledger", charged(job, 1)))
+        one.stored(Told(position, "k", (position, position)))
+    spans.close()
+    assert [links(span) for span in kept.spans] == [
+        [span_id(job, led)] for job, led in ((A, "6"), (B, SUBMITTED), (C, SUBMITTED), (A, SUBMITTED))
+    ]
+    assert list(one._last) == [C, A]
 
 
 def test_spans_that_are_off_cost_nothing_and_tell_nothing() -> None:
@@ -213,7 +230,16 @@ def collector(status: int = 200) -> Iterator[tuple[str, list[tuple[str, str | No
     server.server_close()
 
 
-@pytest.mark.parametrize(("suffix", "path"), [("", "/v1/traces"), ("/", "/v1/traces"), ("/otlp/v1/t", "/otlp/v1/t")])
+SINKS = [
+    ("", "/v1/traces"),
+    ("/", "/v1/traces"),
+    ("?key=1", "/v1/traces?key=1"),
+    ("/otlp/v1/t", "/otlp/v1/t"),
+    ("/otlp/v1/t?key=1", "/otlp/v1/t?key=1"),
+]
+
+
+@pytest.mark.parametrize(("suffix", "path"), SINKS)
 def test_a_collector_is_posted_spans_where_it_listens(suffix: str, path: str) -> None:
     with collector() as (url, heard):
         spans = Spans("ranker", "a", exporter_of(url + suffix))
@@ -227,7 +253,7 @@ def test_a_collector_is_posted_spans_where_it_listens(suffix: str, path: str) ->
     assert (span.trace_id.hex(), span.span_id.hex()) == (trace_id(A), span_id(A, "w"))
 
 
-@pytest.mark.parametrize(("suffix", "path"), [("", "/v1/traces"), ("/otlp/v1/t", "/otlp/v1/t")])
+@pytest.mark.parametrize(("suffix", "path"), SINKS)
 def test_a_light_process_posts_the_form_of_the_file(suffix: str, path: str) -> None:
     with collector() as (url, heard):
         spans = Spans("agent", "a", exporter_of(url + suffix, is_light=True))

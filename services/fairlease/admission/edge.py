@@ -11,7 +11,7 @@ from typing import Final
 from fairlease.runtime import edge
 from fairlease.runtime.bus import Message
 from fairlease.runtime.contracts import Contracts
-from fairlease.runtime.room import OPEN_PERMILLE, Room
+from fairlease.runtime.room import CLOSED_PERMILLE, OPEN_PERMILLE, Room
 from fairlease.runtime.strict import strict_json
 from fairlease_schemas import codec, contract
 from fairlease_schemas.commands import SubmitJob
@@ -58,7 +58,7 @@ class Edge:
         names = (said.request_id, f"{said.request_id}/0")
         if any(self._is_known(job_id(account, said.budget, name)) for name in names):
             return said
-        limit = f"closed to new work from 90 % on, until it is below {OPEN_PERMILLE // 10} %"
+        limit = f"closed to new work from {CLOSED_PERMILLE // 10} % on, until it is below {OPEN_PERMILLE // 10} %"
         way_out = "submit the same again later; whoever keeps the cell makes room on the bus's disk"
         problem = Problem(field=ADMISSION, rule="L3", value=self._room.told(), limit=limit, way_out=way_out)
         return Misshapen(budget=said.budget, request_id=said.request_id, problems=(problem,))

@@ -37,10 +37,11 @@ from fairlease.agent.rendezvous import LOOPBACK
 from fairlease.agent.runs import LOG_BYTES
 from fairlease.agent.source import BUNDLES, Sources
 from fairlease.runtime import keys
-from fairlease.runtime.connection import Connection, connect, is_inbox
+from fairlease.runtime.connection import Connection, connect, end_reconnecting, is_inbox
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.spans import Spans
+from fairlease.runtime.tasks import end
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.orders import HostOrder
 from fairlease_schemas.subjects import BEGIN, VERBS, Subjects
@@ -51,7 +52,6 @@ _ANSWER_S: Final = 1.0
 _REFRESH_S: Final = 10.0
 _AGAIN_S: Final = 0.1
 _GOODBYE_S: Final = 0.3
-_CANCEL_AGAIN_S: Final = 0.03
 
 
 class Link:
@@ -178,7 +178,7 @@ async def serve(
             work.append(group.create_task(telemetry.tell(link.sample, hosts, link.is_up)))
             await stop.wait()
         finally:
-            await _end(work)
+            await end(work)
             closing.close()
             for host in served:
                 host.close()
@@ -216,22 +216,12 @@ async def _keep_lease(link: Link, host: Host) -> None:
     await lease.keep(host.lease, partial(link.renew, host.id), host.incarnation, link.news.set)
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancels until all have ended: one cancellation may be lost inside the bus client."""
-    while any(not task.done() for task in tasks):
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks, timeout=_CANCEL_AGAIN_S)
-
-
 async def _close(connection: Connection) -> None:
     """Closes the connection, in bounded time also while the client tries to reach a bus that is away."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_GOODBYE_S):
             await connection.close()
-    reconnecting = connection._reconnection_task  # noqa: SLF001 - it can lose its one cancellation, and then never ends
-    if reconnecting is not None:
-        await _end([reconnecting])
+    await end_reconnecting(connection)
 
 
 def _stopped_by_signal() -> asyncio.Event:

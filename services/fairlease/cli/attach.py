@@ -25,6 +25,7 @@ from fairlease.cli.link import Answer, Link, linked
 from fairlease.cli.logs import job_view
 from fairlease.cli.output import Output, output_of
 from fairlease.cli.watch import Step, Watch, heed_interrupt
+from fairlease.runtime.tasks import end
 from fairlease_schemas.attach import HEARTBEAT_S, MOST_TYPED_BYTES, AttachAnswer, AttachQuestion, Shown, Taken, Typed
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import AttemptView, JobView
@@ -150,8 +151,7 @@ class _Visit:
             await asyncio.wait((session, watching), return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait((session,), timeout=_ANSWER_S)  # its last words may still be on their way
         finally:
-            session.cancel()
-            await asyncio.wait((session,))
+            await end((session,))
         return _End.LOST if session.cancelled() else session.result()
 
     def _tell_lost(self, watching: "asyncio.Task[Answer]") -> None:

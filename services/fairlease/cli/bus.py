@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 from fairlease.cli.exits import AWAY, CommandError
-from fairlease.runtime import bus_server, deployment, keys, streams
+from fairlease.cli.output import refused
+from fairlease.runtime import api, bus_server, deployment, keys, streams
 from fairlease.runtime.connection import connect
 from fairlease.runtime.deployment import Deployment
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
-from fairlease.runtime.settings import Settings, read_settings
+from fairlease.runtime.settings import OWN_SERVER, Settings, read_settings
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(EXIT_CONFIG, str(error)) from error
     except OSError as error:
         way_out = "mend its rights or name another directory with --out"
-        raise CommandError(EXIT_CONFIG, f"{error.filename}: {error.strerror}", way_out=way_out) from error
+        raise CommandError(EXIT_CONFIG, refused(error), way_out=way_out) from error
 
 
 def _serve(conf: Path) -> int:
@@ -33,7 +34,11 @@ def _serve(conf: Path) -> int:
     program = bus_server.program(own)
     if not conf.is_file():
         raise ConfigWrong(f"{conf}: is no file; write it with `fairlease bus write`")
-    os.execv(program, [str(program), "-c", str(conf)])  # noqa: S606 - the program is checked, no shell reads it
+    try:
+        os.execv(program, [str(program), "-c", str(conf)])  # noqa: S606 - the program is checked, no shell reads it
+    except OSError as error:
+        way_out = f"install Fairlease for this machine anew, or name another in {OWN_SERVER}"
+        raise ConfigWrong(f"{program}: cannot be started ({error.strerror}); {way_out}") from error
 
 
 def _write(cell: Deployment, out: Path) -> int:
@@ -67,7 +72,9 @@ async def _declared(cell: Deployment, settings: Settings, wait_s: float) -> list
                 return made
             finally:
                 await client.close()
-        except BusAway as away:
+        except (BusAway, api.Refused) as away:
+            if isinstance(away, api.Refused) and away.code != api.NO_PEERS:
+                raise CommandError(EXIT_CONFIG, str(away), way_out="what its servers log says more") from away
             if loop.time() > until_s:
                 raise CommandError(AWAY, str(away), way_out="start the servers of the bus, and ask again") from away
             await asyncio.sleep(0.2)

@@ -19,6 +19,8 @@ from fairlease_schemas.subjects import VERBS
 TIMEOUT_S: Final = 3.0
 STREAM_NOT_FOUND: Final = 10059
 WRONG_LAST_SEQUENCE: Final = 10071
+NO_PEERS: Final = 10005
+"""Fewer servers are there than shall hold the stream."""
 
 
 class Refused(ShellError):

@@ -199,6 +199,10 @@ class _Input:
             except (nats.errors.Error, OSError) as error:
                 log.warning("bus: inputs of %s: %s", self._stream, error)
                 await asyncio.sleep(_AGAIN_S)
+            except Exception:
+                # Whoever ends here reads nothing any more, and answers on as if he did.
+                log.exception("bus: inputs of %s failed and are made again", self._stream)
+                await asyncio.sleep(_AGAIN_S)
             finally:
                 await self._end(subscriber)
 
@@ -242,7 +246,7 @@ class _Input:
     async def _end(self, subscriber: Any) -> None:  # noqa: ANN401 - as above
         try:
             await subscriber.stop()
-        except (nats.errors.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - it is given up, whatever it says; another one takes its place
             log.debug("bus: inputs of %s: %s", self._stream, error)
 
 

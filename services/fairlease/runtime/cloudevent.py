@@ -10,7 +10,7 @@ claims and are not kept: who sent it is told by the stream.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -53,13 +53,17 @@ def opened(verb: str, headers: Mapping[str, str], data: bytes) -> tuple[bytes, s
 def with_request_id(data: bytes, request_id: str) -> bytes:
     """The body with the event's id for its request id, when it has none of its own; what is no object stays.
 
-    A sender that repeats an event repeats its id: so the same event is the same request (1.14).
+    A sender that repeats an event repeats its id: so the same event is the same request (1.14). It is put in front of
+    what was written, so that a key that stands there twice still does when somebody looks for one.
     """
     try:
-        body: dict[str, Any] = _BODIES.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        body = _BODIES.decode(data)
+    except (ValueError, RecursionError):
         return data
-    return data if "request_id" in body else msgspec.json.encode({**body, "request_id": request_id})
+    if "request_id" in body:
+        return data
+    before, _, rest = data.partition(b"{")
+    return before + b'{"request_id":' + msgspec.json.encode(request_id) + b"," * bool(body) + rest
 
 
 def _known(headers: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ class LightExporter(SpanExporter):
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._connect = client.HTTPSConnection if parts.scheme == "https" else client.HTTPConnection
-        self._where, self._path = parts.netloc, parts.path
+        self._where, self._path = parts.netloc, f"{parts.path}?{parts.query}".removesuffix("?")
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         connection = self._connect(self._where, timeout=_TIMEOUT_S)

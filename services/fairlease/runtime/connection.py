@@ -163,11 +163,16 @@ async def connect(
     limit_s = first_connect_s * len(servers)  # one may be silent rather than gone: each gets its time
     try:
         await asyncio.wait_for(client.connect(servers=servers, **options), limit_s)
+    except asyncio.CancelledError:
+        await client.close()  # what it has opened by then would stay open
+        raise
     except (OSError, TimeoutError, nats.errors.Error, nats.errors.NoServersError) as error:
         await client.close()
         if guard.is_refused:
             who = f"the key of {key.identity}" if key is not None else "a connection without a key"
-            raise NoKey(f"the bus at {url} refuses {who}: it was started without it, or with another") from None
+            raise NoKey(
+                f"the bus at {redacted(url)} refuses {who}: it was started without it, or with another"
+            ) from None
         raise BusAway(
             f"the bus at {redacted(url)} does not answer within {limit_s:g} s ({_reason(error)}); {_WAY_OUT}"
         ) from None

@@ -11,12 +11,13 @@ from fairlease.runtime.spans import SUBMITTED, Attributes, Spans
 from fairlease_schemas.cycle import CyclePlaced, CycleRanked, EvictionOrdered
 from fairlease_schemas.envelope import Event, Record
 from fairlease_schemas.ids import JobId, job_of
-from fairlease_schemas.job import JobAdmitted, JobCancelled, JobFailed, JobSucceeded, JobTimedOut
+from fairlease_schemas.job import JobAdmitted
 
 _MS: Final = 1_000_000
 _KEPT: Final = 32
 """Own records folded and not yet known to be ours: those of another replica stay so."""
-_ENDS: Final = (JobSucceeded, JobFailed, JobCancelled, JobTimedOut)
+MOST_JOBS: Final = 50_000
+"""So many of the jobs named last are known by their last step; one that comes again after them links to its first."""
 
 
 class Told(NamedTuple):
@@ -76,10 +77,10 @@ class DecidingSpans:
             if len(self._own) > _KEPT:
                 del self._own[min(self._own)]
         for job in steps:
+            self._last.pop(job, None)
             self._last[job] = position
-        for event in record.events:
-            if isinstance(event, _ENDS):
-                self._last.pop(event.job, None)
+        while len(self._last) > MOST_JOBS:
+            del self._last[next(iter(self._last))]
 
     def _placed(self, before: dict[JobId, str]) -> None:
         """The cycle's rank came before its placement, for each job that it names and that waited by then."""

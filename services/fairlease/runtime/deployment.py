@@ -179,6 +179,12 @@ def _bad_places(cell: Deployment) -> Iterable[str]:
             yield f"bus.{field}: {text[:80]!r} is not an absolute path without quotes; write one, as in '/var/lib/bus'"
     if not is_address(bus.listen):
         yield f"bus.listen: {bus.listen[:80]!r} is no address; write 127.0.0.1, or 0.0.0.0 for all of the machine"
+    for server in cell.servers if bus.listen in _LOOPBACK else ():
+        if server.host not in _LOOPBACK and not server.host.startswith("127."):
+            yield (
+                f"servers.host: {server.host[:80]!r} is where others reach it, and bus.listen is {bus.listen}, where "
+                "nobody but its own machine does; set bus.listen to 0.0.0.0, with bus.tls"
+            )
     if bus.listen not in _LOOPBACK and not bus.tls and not bus.plain:
         yield (
             f"bus.listen: {bus.listen} is reached from elsewhere, and there is no TLS; set bus.tls to the directory of "

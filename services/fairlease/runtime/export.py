@@ -15,6 +15,7 @@ from fairlease.runtime.errors import BusAway
 from fairlease.runtime.follower import Entry, Follower
 from fairlease.runtime.log import LogClient
 from fairlease.runtime.settings import read_settings
+from fairlease.runtime.tasks import end
 
 SILENCE_S: Final = 10.0
 """How long a bus may hand out nothing, before it is not waited for."""
@@ -53,9 +54,7 @@ async def export(log: IO[bytes], name: str, on_stored: OnStored | None = None) -
         try:
             await patiently(follower, following, reached)
         finally:
-            for task in (following, reached):
-                task.cancel()
-            await asyncio.gather(following, reached, return_exceptions=True)
+            await end((following, reached))
     finally:
         await client.close()
     log.flush()

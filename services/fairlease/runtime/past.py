@@ -10,6 +10,7 @@ from nats.aio.client import Client
 
 from fairlease.core.world import World
 from fairlease.runtime.follower import Entry, Follower
+from fairlease.runtime.tasks import end
 from fairlease_schemas.codec import read_record
 from fairlease_schemas.subjects import Subjects
 
@@ -47,6 +48,4 @@ class Past:
             if following.done():
                 following.result()
         finally:
-            for task in (following, reached):
-                task.cancel()
-            await asyncio.gather(following, reached, return_exceptions=True)
+            await end((following, reached))

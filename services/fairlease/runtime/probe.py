@@ -7,7 +7,6 @@ frameworks would be larger than they are.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -16,6 +15,7 @@ from prometheus_client import Metric
 
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.metrics import CONTENT_TYPE, text_of
+from fairlease.runtime.tasks import end
 
 log = logging.getLogger("fairlease.probe")
 
@@ -57,15 +57,13 @@ class Probe:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-            for task in self._open:
-                task.cancel()
-            await asyncio.gather(*self._open, return_exceptions=True)
+            await end(self._open)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request and its answer; who is too slow, too long or too many is hung up on."""
         task = asyncio.current_task()
         if task is None or len(self._open) >= MOST_AT_ONCE:
-            writer.close()
+            writer.transport.abort()
             return
         self._open.add(task)
         try:
@@ -74,13 +72,13 @@ class Probe:
                 method, answer = self._answer(head)
                 writer.write(_bytes_of(answer, has_body=method != "HEAD"))
                 await writer.drain()
+                writer.close()
+                await writer.wait_closed()  # within the patience: who reads nothing keeps his answer in our memory
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         finally:
             self._open.discard(task)
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            writer.transport.abort()
 
     def _answer(self, head: bytes) -> tuple[str, Answer]:
         line = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")

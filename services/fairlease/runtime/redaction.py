@@ -23,7 +23,15 @@ _SECRET_NAME: Final = re.compile(
 _IN_URL: Final = re.compile(r"://([^\s/?#@]{1,256})@")
 _KEY_BLOCK: Final = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _NUMBER: Final = r"(?![-+]?[\d.,_]+(?:e[-+]?\d+)?[ ]?[%kKMGTB]?(?:[\s,;:)\]}]|$))"
-_QUOTED: Final = r"\"[^\"\n]{1,512}\"|'[^'\n]{1,512}'"
+_OPEN: Final = r"\\{0,3}[\"']?"
+"""A quotation mark, with the backslashes that it has where JSON stands in a text of JSON."""
+_IS: Final = _OPEN + r"\s{0,3}[:=]\s{0,3}"
+_QUOTED: Final = (
+    r"\\{1,3}\"[^\"\n]*\"?|\\{1,3}'[^'\n]*'?"
+    r"|\"(?:[^\"\\\n]|\\.)*\"?|'(?:[^'\\\n]|\\.)*'?"
+)
+"""To its end, or to that of the line where it has none. It always takes what it looked at, so that no text is slow."""
+_SCHEME: Final = r"(?:bearer|basic|token|digest|negotiate|apikey)\s{1,3}"
 
 _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     # blocks of private keys, and what is left of one that began before this text, or that ends behind it
@@ -39,10 +47,11 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     ),
     (re.compile(r"(https://hooks\.slack\.com/[a-z]{1,20}/)[A-Za-z0-9/_-]+"), rf"\1{MASK}"),
     # headers
+    (re.compile(rf"(?i)\b((?:proxy-)?authorization{_IS}{_OPEN}{_SCHEME})[^\s\"',;]+"), rf"\1{MASK}"),
+    # of another scheme, or of none: whatever two words there are
     (
         re.compile(
-            r"(?i)\b((?:proxy-)?authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?"
-            r"(?:(?:bearer|basic|token|digest|negotiate|apikey)\s{1,3})?)[^\s\"',;]+"
+            rf"(?i)\b((?:proxy-)?authorization{_IS}{_OPEN})(?!{_OPEN}{_SCHEME})[^\s\"',;]+(?:[ \t]{{1,3}}[^\s\"',;]+)?"
         ),
         rf"\1{MASK}",
     ),
@@ -52,12 +61,12 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (
         re.compile(
             r"(?i)((?:passwords?|passwd|passphrase|secrets?|secret[_-]?key|api[_-]?key|access[_-]?key(?:[_-]?id)?"
-            rf"|account[_-]?key|private[_-]?key|credentials?)[\"']?\s{{0,3}}[=:]\s{{0,3}})(?:{_QUOTED}|[^\s,;&\"']+)"
+            rf"|account[_-]?key|private[_-]?key|credentials?){_IS})(?:{_QUOTED}|[^\s,;&\"']+)"
         ),
         rf"\1{MASK}",
     ),
     (
-        re.compile(rf"(?i)(token[\"']?\s{{0,3}}[=:]\s{{0,3}}[\"']?){_NUMBER}[A-Za-z0-9_.~+/=:-]{{8,}}"),
+        re.compile(rf"(?i)(token{_IS}{_OPEN}){_NUMBER}[A-Za-z0-9_.~+/=:-]{{8,}}"),
         rf"\1{MASK}",
     ),
     (re.compile(r"(?i)(--?[\w-]{0,32}(?:password|passwd|secret|token|api-?key)\s{1,3})(?!-)[^\s]+"), rf"\1{MASK}"),

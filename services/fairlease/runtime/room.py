@@ -67,7 +67,10 @@ class Room:
             say, what = (log.error, "closed to new work") if is_closed else (log.warning, "open to new work again")
             say("admission is %s: %s", what, self.told())
         elif is_alarmed and not self._is_alarmed:
-            log.error("the bus's disk is filling up: %s; make room on it before admission closes at 90 %%", self.told())
+            closing = CLOSED_PERMILLE // 10
+            log.error(
+                "the bus's disk is filling up: %s; make room before admission closes at %d %%", self.told(), closing
+            )
         self.is_closed, self._is_alarmed = is_closed, is_alarmed
 
     def told(self) -> str:

@@ -15,9 +15,10 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import nats.errors
@@ -31,6 +32,7 @@ from fairlease.runtime.parent import PARENT_VARIABLE
 from fairlease.runtime.permissions import Identity, Plan, identities
 from fairlease.runtime.room import Room
 from fairlease.runtime.settings import Settings, simulated_host
+from fairlease.runtime.tasks import end
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health
 from fairlease_schemas.subjects import SCOPES, SERVICES
@@ -141,10 +143,10 @@ class Supervisor:
             await streams.declare(client, self.settings.subjects, self.settings.accounts)
         finally:
             await client.close()
-        self._keepers["bus"] = asyncio.create_task(self._keep_bus())
-        self._keepers["log"] = asyncio.create_task(self._watch_log())
+        self._start_keeper("bus", self._keep_bus())
+        self._start_keeper("log", self._watch_log())
         for part in self.parts.values():
-            self._keepers[part.name] = asyncio.create_task(self._keep(part))
+            self._start_keeper(part.name, self._keep(part))
 
     async def wait_ready(self, limit_s: float = READY_LIMIT_S, *, hosts: int = 0) -> None:
         """Return once every service has folded the log, and `hosts` hosts are registered; else BusAway."""
@@ -167,9 +169,7 @@ class Supervisor:
     async def stop(self) -> None:
         """End the services and agents, then the bus. Jobs go on, and are adopted at the next start."""
         self._is_stopping = True
-        for keeper in self._keepers.values():
-            keeper.cancel()
-        await asyncio.gather(*self._keepers.values(), return_exceptions=True)
+        await end(self._keepers.values())
         for process in self.processes.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
@@ -188,6 +188,10 @@ class Supervisor:
         cell, accounts = self.settings.cell, self.settings.accounts
         plan = Plan(cell=cell, accounts=accounts, agents=(*own, *self._agents), bots=self._bots)
         return (*identities(plan), *(guest(plan) for guest in self._guests))
+
+    def _start_keeper(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        keeper = self._keepers[name] = asyncio.create_task(work)
+        keeper.add_done_callback(partial(_tell_end, name))
 
     def _start_bus(self) -> None:
         # In this thread, not a worker's: the server dies with the thread that started it.
@@ -340,3 +344,9 @@ async def _ended(name: str, process: Process) -> None:
         log.warning("%s did not end in %g s and is killed", name, STOP_LIMIT_S)
         process.kill()
         await process.wait()
+
+
+def _tell_end(name: str, keeper: "asyncio.Task[None]") -> None:
+    """A keeper that ends by an error of ours would leave what it kept down, and nobody told."""
+    if not keeper.cancelled() and (error := keeper.exception()) is not None:
+        log.error("nobody keeps %s any more: our own code is wrong; start again", name, exc_info=error)

@@ -53,4 +53,7 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
     while left:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=_AGAIN_S)
+        gone, left = await asyncio.wait(left, timeout=_AGAIN_S)
+        for task in gone:
+            if not task.cancelled():
+                task.exception()  # looked at, or the loop would complain that nobody did

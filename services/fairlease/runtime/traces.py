@@ -50,7 +50,8 @@ def exporter_of(where: str, *, is_light: bool = False) -> SpanExporter:
             return FileExporter(where.removeprefix(FILE))
         except OSError as error:
             raise ConfigWrong(f"FAIRLEASE_TRACES: the file cannot be written ({error.strerror}); {WAY_OUT}") from error
-    url = where if urlsplit(where).path.rstrip("/") else where.rstrip("/") + _HTTP_PATH
+    parts = urlsplit(where)
+    url = where if parts.path.rstrip("/") else parts._replace(path=_HTTP_PATH).geturl()
     if is_light:
         from fairlease.runtime.collector import LightExporter  # noqa: PLC0415 - who tells to a file does without
 
