@@ -241,6 +241,17 @@ def test_a_key_that_others_may_read_is_told(healthy: Cell, key: Path) -> None:
     assert mend(healthy, "key", FAIRLEASE_CREDS=str(key)) == "`chmod 600` it, and make it anew if they did"
 
 
+def test_a_broken_key_of_the_auditor_is_told_and_the_rest_is_looked_at(healthy: Cell) -> None:
+    """The doctor looks at streams with it, and must not fall over it."""
+    keys.make(healthy.home, keys.client_name(ACCOUNT))
+    broken = keys.key_path(healthy.home, keys.AUDIT)
+    broken.touch(0o600)
+    assert found(healthy, "key") == (False, f"key {broken}: is no key")
+    assert found(healthy, "streams") == (True, "not looked at: that is for who has the cell's keys")
+    assert found(healthy, "ranker")[0]
+    shutil.rmtree(broken.parent)
+
+
 def test_services_of_another_release_are_named(healthy: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlease.cli.doctor.version", lambda: "0.2.0")
     healthy.plan.health |= {name: health(name, release="0.2.0") for name in ("ledger", "health")}

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from fairlease.cli.exits import AWAY, CommandError
+from fairlease.cli.output import refused
 from fairlease.runtime import bus_server, deployment, keys, streams
 from fairlease.runtime.connection import connect
 from fairlease.runtime.deployment import Deployment
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(EXIT_CONFIG, str(error)) from error
     except OSError as error:
         way_out = "mend its rights or name another directory with --out"
-        raise CommandError(EXIT_CONFIG, f"{error.filename}: {error.strerror}", way_out=way_out) from error
+        raise CommandError(EXIT_CONFIG, refused(error), way_out=way_out) from error
 
 
 def _serve(conf: Path) -> int:
@@ -46,8 +47,9 @@ def _write(cell: Deployment, out: Path) -> int:
 
 def _declare(cell: Deployment, wait_ms: int) -> int:
     settings = read_settings("up")
-    if not settings.url:
-        settings = Settings(state_dir=settings.state_dir, creds=settings.creds, url=cell.url)
+    # The file says which bus is meant: one that `up` keeps here is another cell's.
+    url = os.environ.get("FAIRLEASE_URL", "").strip() or cell.url
+    settings = Settings(state_dir=settings.state_dir, creds=settings.creds, url=url)
     made = asyncio.run(_declared(cell, settings, wait_ms / 1_000))
     print("\n".join(f"made {name}" for name in made) or "every stream is there, and as it must be")
     return 0

@@ -15,22 +15,25 @@ import sys
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from fairlease.cli.doctor import checks_of, report
+from fairlease.cli.doctor import checks_of, eyes_of, report
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.link import Link, linked
-from fairlease.cli.output import output_of, print_data, print_text
+from fairlease.cli.output import output_of, print_data, print_text, refused
 from fairlease.cli.setting_checks import plain, told_by
 from fairlease.cli.table import Column, table
 from fairlease.runtime import api
+from fairlease.runtime.connection import Connection
 from fairlease.runtime.errors import ConfigWrong, ShellError
 from fairlease.runtime.redaction import secrets_in, without
 from fairlease.runtime.settings import read_settings
+from fairlease.runtime.streams import inboxes, wanted
 from fairlease_schemas.explain import QueueView
 from fairlease_schemas.subjects import SERVICES
 
@@ -42,6 +45,7 @@ LAST_BYTES: Final = 256 * 1024
 """So much of the end of each log."""
 MOST_LOGS: Final = 64
 _FILES_MODE: Final = 0o600
+_ONE_LINE: Final = b"left out: its last line is longer than what is taken of a log\n"
 
 Files = dict[str, bytes]
 
@@ -49,8 +53,11 @@ Files = dict[str, bytes]
 def run(args: argparse.Namespace) -> int:
     """Gather, write, and list what the file holds; 0, or CommandError 1 when it exists or cannot be written."""
     where = Path(args.file)
-    if where.exists():
-        raise _cannot(where, "it is there already", "name a new file")
+    try:
+        if where.exists():
+            raise _cannot(where, "it is there already", "name a new file")
+    except OSError as error:
+        raise _unwritable(where, error) from error
     files = asyncio.run(_gathered(args))
     _write(where, files)
     output = output_of(args)
@@ -69,6 +76,10 @@ def _cannot(where: Path, why: str, way_out: str) -> CommandError:
     return CommandError(FAILED, f"{where}: {why}", way_out=way_out)
 
 
+def _unwritable(where: Path, error: OSError) -> CommandError:
+    return _cannot(where, f"cannot be written ({error.strerror})", "name a place that you may write to")
+
+
 async def _gathered(args: argparse.Namespace) -> Files:
     """Every file by its name in the bundle, clean."""
     known = secrets_in(os.environ)
@@ -76,11 +87,12 @@ async def _gathered(args: argparse.Namespace) -> Files:
     checks = await checks_of(args)
     found["doctor.json"] = report(checks)
     try:
-        async with linked(args) as link:
+        async with linked(args) as link, eyes_of(link) as eyes:
+            found["streams.json"] = await _tried(link, partial(_streams, eyes))
             for name, ask in _QUESTIONS.items():
                 found[name] = await _tried(link, ask)
-    except CommandError as error:
-        found["bus.json"] = {"trouble": error.text}
+    except (CommandError, OSError) as error:
+        found["bus.json"] = {"trouble": refused(error) if isinstance(error, OSError) else error.text}
     files = {name: _json(_clean_data(msgspec.to_builtins(value), known)) for name, value in found.items()}
     files |= {name: _clean(data, known) for name, data in _logs().items()}
     listed = [{"name": name, "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()]
@@ -136,12 +148,19 @@ async def _tried(link: Link, ask: Callable[[Link], Awaitable[object]]) -> object
         return {"trouble": error.text if isinstance(error, CommandError) else str(error)}
 
 
-async def _streams(link: Link) -> list[dict[str, Any]]:
-    """Config and state of each stream of the cell, as the bus has them."""
-    prefix = link.subjects.log_stream.removesuffix("LOG")
-    found = (await api.request(link.client, "STREAM.LIST"))["streams"]
-    mine = [stream for stream in found if stream["config"]["name"].startswith(prefix)]
-    return [{"config": stream["config"], "state": stream["state"]} for stream in mine]
+async def _streams(eyes: Connection | None, link: Link) -> list[dict[str, Any]]:
+    """Config and state of each stream of the cell, as the bus has them; of one that is not there, what the bus says."""
+    if eyes is None:
+        raise CommandError(FAILED, "streams are for who has the cell's keys")
+    found: list[dict[str, Any]] = []
+    for name in sorted({*wanted(link.subjects), *await inboxes(eyes, link.subjects)}):
+        try:
+            stream = await api.request(eyes, f"STREAM.INFO.{name}")
+        except api.Refused as error:
+            found.append({"config": {"name": name}, "trouble": str(error)})
+        else:
+            found.append({"config": stream["config"], "state": stream["state"]})
+    return found
 
 
 async def _queue(link: Link) -> dict[str, object]:
@@ -168,7 +187,6 @@ async def _health(link: Link) -> dict[str, object]:
 
 
 _QUESTIONS: Final[dict[str, Callable[[Link], Awaitable[object]]]] = {
-    "streams.json": _streams,
     "health.json": _health,
     "queue.json": _queue,
     "policy.json": _policy,
@@ -181,8 +199,11 @@ def _logs() -> Files:
         home = read_settings().state_dir
     except ConfigWrong:
         return {}
-    paths = [path for path in (*home.glob("logs/*.log"), home / "bus.log") if path.is_file() and not path.is_symlink()]
-    newest = sorted(paths, key=lambda path: -path.stat().st_mtime_ns)[:MOST_LOGS]
+    try:
+        paths = [one for one in (*home.glob("logs/*.log"), home / "bus.log") if one.is_file() and not one.is_symlink()]
+        newest = sorted(paths, key=lambda path: -path.stat().st_mtime_ns)[:MOST_LOGS]
+    except OSError as error:
+        return {"logs/none": f"{refused(error)}\n".encode()}
     found: Files = {}
     for path in sorted(newest):
         try:
@@ -193,7 +214,8 @@ def _logs() -> Files:
         except OSError as error:
             data = f"cannot be read: {error.strerror}\n".encode()
             size = 0
-        found[f"logs/{path.name}"] = data.partition(b"\n")[2] if size > LAST_BYTES else data
+        # From the middle of a line on it may hold half of a secret, which nothing knows for one.
+        found[f"logs/{path.name}"] = (data.partition(b"\n")[2] or _ONE_LINE) if size > LAST_BYTES else data
     return found
 
 
@@ -204,11 +226,11 @@ def _write(where: Path, files: Files) -> None:
     except FileExistsError as error:
         raise _cannot(where, "it is there already", "name a new file") from error
     except OSError as error:
-        raise _cannot(where, f"cannot be written ({error.strerror})", "name a place that you may write to") from error
+        raise _unwritable(where, error) from error
     try:
         with os.fdopen(handle, "wb") as out, tarfile.open(fileobj=out, mode="w:gz") as tar:
             for name, data in files.items():
-                entry = tarfile.TarInfo(f"{where.name.partition('.')[0]}/{name}")
+                entry = tarfile.TarInfo(f"{where.name.partition('.')[0] or 'bundle'}/{name}")
                 entry.size, entry.mode, entry.mtime = len(data), _FILES_MODE, time.time_ns() // 1_000_000_000
                 tar.addfile(entry, io.BytesIO(data))
     except OSError as error:

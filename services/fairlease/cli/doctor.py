@@ -19,7 +19,7 @@ import nats.errors
 
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.link import Link, inbox_way_out, linked
-from fairlease.cli.output import output_of, print_data, print_text
+from fairlease.cli.output import output_of, print_data, print_text, refused
 from fairlease.cli.parser import account_of
 from fairlease.cli.setting_checks import key_of, told_by, trouble_with
 from fairlease.cli.table import Column, Style, table
@@ -28,7 +28,7 @@ from fairlease.core.host import CORDON, DRAIN
 from fairlease.runtime import api, keys
 from fairlease.runtime.clock import LIMIT_MS, parse_bus_time_ms
 from fairlease.runtime.connection import Connection, connect
-from fairlease.runtime.errors import ConfigWrong, ShellError
+from fairlease.runtime.errors import BusAway, ConfigWrong, ShellError
 from fairlease.runtime.settings import read_settings
 from fairlease.runtime.streams import assert_config
 from fairlease.runtime.version import version
@@ -44,6 +44,7 @@ MOST_SHOWN: Final = 32
 """So many hosts are shown one by one."""
 AGENTS_AT_ONCE: Final = 64
 NO_HOSTS: Final = "no host is registered; jobs wait until one is"
+_READABLE: Final = "see that it is yours and can be read"
 _START_BUS: Final = "start it with `fairlease up`, or set FAIRLEASE_URL"
 
 
@@ -117,9 +118,13 @@ def _disk() -> Check:
     except ConfigWrong as error:
         return Check("disk", is_ok=False, found=str(error), mend="set the variable to a name")
     there = where
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    free_mib = shutil.disk_usage(there).free // (1024 * 1024)
+    try:
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        free_mib = shutil.disk_usage(there).free // (1024 * 1024)
+    except OSError as error:
+        mend = "mend its rights, or set FAIRLEASE_HOME to a directory of yours"
+        return Check("disk", is_ok=False, found=refused(error), mend=mend)
     made = "" if there == where else ", not made yet"
     return Check(
         "disk",
@@ -147,7 +152,7 @@ def _devices() -> Check:
 async def _cell(args: argparse.Namespace) -> list[Check]:
     """All checks that need the bus."""
     try:
-        async with linked(args) as link, _eyes(link) as eyes:
+        async with linked(args) as link, eyes_of(link) as eyes:
             checks = [_bus(link)]
             checks.append(await _tried("streams", link, lambda link: _streams(link, eyes)))
             checks.append(await _tried("inbox", link, _inbox))
@@ -156,33 +161,34 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
             checks += [check for check, _ in services]
             checks.append(_versions([health for _, health in services if health is not None]))
             return checks + await _agents(link, eyes)
-    except CommandError as error:
+    except (CommandError, OSError) as error:
+        found, mend = (error.text, error.way_out) if isinstance(error, CommandError) else (refused(error), _READABLE)
         return [
-            Check("bus", is_ok=False, found=error.text, mend=error.way_out or _START_BUS),
+            Check("bus", is_ok=False, found=found, mend=mend or _START_BUS),
             Check("cell", is_ok=False, found="not looked at without a bus", mend="mend the bus first"),
         ]
 
 
 @asynccontextmanager
-async def _eyes(link: Link) -> AsyncIterator[Connection | None]:
-    """A connection that may look at streams: the auditor's, where its key lies; None where it does not.
+async def eyes_of(link: Link) -> AsyncIterator[Connection | None]:
+    """A connection that may look at streams: the auditor's, where its key lies; None where there is none it speaks for.
 
     A bus without keys lets everybody look.
     """
     settings = msgspec.structs.replace(link.settings, creds="")
     is_elsewhere = bool(link.settings.creds) and not (settings.state_dir / keys.KEYS).is_dir()
+    own = None
     try:
         key = keys.find(settings, keys.AUDIT)
-    except keys.NoKey:
-        key, is_elsewhere = None, True
-    if is_elsewhere or key is None:
-        yield None if is_elsewhere else link.client
-        return
-    client = await connect(settings, "fairlease-doctor", key=key, exit_on_close=False)
+        if key is not None and not is_elsewhere:
+            own = await connect(settings, "fairlease-doctor", key=key, exit_on_close=False)
+    except (ConfigWrong, BusAway):
+        is_elsewhere = True  # none, a broken one (the check of the keys says so), or another cell's
     try:
-        yield client
+        yield None if is_elsewhere else own or link.client
     finally:
-        await client.close()
+        if own is not None:
+            await own.close()
 
 
 def _bus(link: Link) -> Check:

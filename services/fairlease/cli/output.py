@@ -127,6 +127,11 @@ def report(error: CommandError, *, is_data: bool) -> None:
     print("\n".join(map(printable, lines)), file=sys.stderr, flush=True)
 
 
+def refused(error: OSError) -> str:
+    """What the machine refused, and of which file where it says so."""
+    return f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror or error)
+
+
 def _escaped(text: str) -> str:
     """JSON in which what a terminal obeys is written as JSON writes it: letter for letter the same to a program."""
     return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

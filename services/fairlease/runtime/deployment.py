@@ -149,6 +149,8 @@ def _problems(cell: Deployment) -> Iterable[str]:
     for field, name in names:
         if not is_name(name):
             yield f"{field}: {name[:80]!r} is not a name; write 1 to 63 of a-z, 0-9 and '-'"
+    if any(f"{server.name}.conf" == ACCOUNTS_FILE for server in cell.servers):
+        yield f"servers.name: a server's file would be {ACCOUNTS_FILE}, where the accounts stand; name it otherwise"
     if not cell.accounts:
         yield "accounts: there is none, so nobody could hand in a job; write at least one"
     if len(cell.servers) not in SERVER_COUNTS:
