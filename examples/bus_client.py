@@ -39,6 +39,8 @@ class CellClient:
     def __init__(self, url: str, cell: str, account: str, creds: str = "") -> None:
         self.url, self.cell, self.account, self.creds = url, cell, account, creds
         self._client = Client()
+        self._said = ""
+        self._asking = 0
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._early: dict[int, dict[str, Any]] = {}
 
@@ -54,12 +56,12 @@ class CellClient:
     async def open(self) -> None:
         """Connect, and hear answers from now on; Away when nobody is there, or the key is none that the bus knows."""
         try:
-            options = {"max_reconnect_attempts": -1, **_proof(self.creds)}
+            options = {"max_reconnect_attempts": -1, "error_cb": self._complained, **_proof(self.creds)}
             self._client = await asyncio.wait_for(nats.connect(self.url, **options), CONNECT_S)
             await self._client.subscribe(f"fl.{self.cell}.answer.{self.account}.*", cb=self._heard)
             await self._client.flush(10)
         except (OSError, nats.errors.Error, TimeoutError) as error:
-            raise Away(f"no bus at {self.url.rpartition('@')[2]}: {type(error).__name__}") from error
+            raise Away(f"no bus at {self.url.rpartition('@')[2]}: {self._said or type(error).__name__}") from error
 
     async def close(self) -> None:
         """End the connection, if there ever was one."""
@@ -77,6 +79,15 @@ class CellClient:
 
         Away 69 when the bus does not take it, 75 when it took it and nobody answers.
         """
+        self._asking += 1
+        try:
+            return await self._command(verb, body)
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._early.clear()  # answers to others of the account
+
+    async def _command(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         headers = {
             "ce-specversion": "1.0",
             "ce-id": str(body.get("request_id") or uuid.uuid4()),
@@ -91,7 +102,9 @@ class CellClient:
                 reply = await self._client.request(subject, json.dumps(body).encode(), timeout=5, headers=headers)
                 place = json.loads(reply.data)
             except (OSError, nats.errors.Error, TimeoutError) as error:
-                why = Away(f"the bus did not take the command: {type(error).__name__}")
+                if "permissions violation" in self._said.lower():
+                    raise Away(f"the bus refuses the command: {self._said}") from error
+                why = Away(f"the bus did not take the command: {self._said or type(error).__name__}")
                 await asyncio.sleep(1)
                 continue
             if "error" in place:
@@ -112,11 +125,17 @@ class CellClient:
         found: dict[str, Any] = json.loads(reply.data)
         return found
 
+    async def _complained(self, error: Exception) -> None:
+        """What the bus, or the way to it, says of itself; the library would print a traceback of each."""
+        self._said = str(error) or type(error).__name__
+
     async def _heard(self, message: Any) -> None:  # noqa: ANN401 - nats-py's own message
         seq = int(message.subject.rpartition(".")[2])
         answer = json.loads(message.data)
         waiting = self._answers.pop(seq, None)
         if waiting is None:
+            if not self._asking:
+                return
             self._early[seq] = answer  # it may come before the bus said which place the command has
         elif not waiting.done():
             waiting.set_result(answer)

@@ -9,6 +9,7 @@ with 1. It may be stopped and started at any moment: a drain that is there alrea
 
 import argparse
 import asyncio
+import re
 import shlex
 import sys
 import time
@@ -21,22 +22,52 @@ from bus_client import Away, CellClient, messages
 
 LOOK_S = 5.0
 UNKNOWN = 3
+NOT_STARTED, INTERRUPTED = 127, 130
 
 
-async def ran(command: str, host: str) -> tuple[int, str]:
-    """How a command for this host ended, and the last line it printed."""
-    words = [word.replace("{host}", host) for word in shlex.split(command)]
-    child = await asyncio.create_subprocess_exec(
-        *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
+def host_of(text: str) -> str:
+    """The name of a host, as the command line has it."""
+    if re.fullmatch("[a-z0-9-]{1,63}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a host")
+    return text
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a command: looked at before any host is drained for it."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no command: {error}") from None
+    if not words:
+        raise argparse.ArgumentTypeError("there is no command")
+    return words
+
+
+def check_of(text: str) -> tuple[str, list[str]]:
+    """The name and the command of a check."""
+    name, _, command = text.partition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is no check: write NAME=COMMAND")
+    return name, words_of(command)
+
+
+async def ran(command: list[str], host: str) -> tuple[int, str]:
+    """How a command for this host ended, and the last line it printed; 127 for one that cannot be started."""
+    words = [word.replace("{host}", host) for word in command]
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+    except OSError as error:
+        return NOT_STARTED, f"{words[0]}: {error.strerror}"
     out, _ = await child.communicate()
     lines = out.decode(errors="replace").strip().splitlines()
     return child.returncode or 0, lines[-1] if lines else ""
 
 
-async def checked(check: str, host: str) -> dict[str, Any]:
+async def checked(check: tuple[str, list[str]], host: str) -> dict[str, Any]:
     """One check of an empty host, as `return-host` takes it; what ends with anything else is unknown."""
-    name, _, command = check.partition("=")
+    name, command = check
     code, told = await ran(command, host)
     plain = "".join(c if c.isprintable() else "?" for c in told)[:200]
     return {"name": name, "code": code if 0 <= code <= UNKNOWN else UNKNOWN, "at_ms": _now_ms(), "output": plain}
@@ -51,7 +82,7 @@ async def empty(cell: CellClient, host: str) -> str:
     heard = await cell.follow(f"_hosts.{host}.*")
     answer = await cell.command("request-drain", {"host": host, "reason": "maintenance", "external_id": f"bot/{host}"})
     if answer["outcome"] == "refused":
-        return "; ".join(f"{one['field']}: {one['way_out']}" for one in answer["problems"])
+        return _why(answer)
     drain = answer.get("drain")
     print(f"{host}: drain {drain['state'] if drain else 'asked for'}", flush=True)
     async for news in messages(heard, LOOK_S):
@@ -66,28 +97,37 @@ async def empty(cell: CellClient, host: str) -> str:
     return ""
 
 
-async def maintain(cell: CellClient, host: str, work: str, checks: list[str]) -> bool:
+def _why(answer: dict[str, Any]) -> str:
+    return "; ".join(f"{one['field']}: {one['way_out']}" for one in answer["problems"])
+
+
+async def maintain(cell: CellClient, host: str, work: list[str], checks: list[tuple[str, list[str]]]) -> bool:
     """Drain, work, check, return; whether the host is back."""
     if problem := await empty(cell, host):
         print(f"{host}: refused: {problem}", flush=True)
         return False
     print(f"{host}: empty", flush=True)
-    if work and (code := (await ran(work, host))[0]):
-        print(f"{host}: the work ended with {code}; it stays out", flush=True)
+    code, said = await ran(work, host) if work else (0, "")
+    if code:
+        print(f"{host}: the work ended with {code}; it stays out: {said}", flush=True)
         return False
     passed = [await checked(check, host) for check in checks]
     answer = await cell.command("return-host", {"host": host, "checks": passed})
     is_back = bool(answer["outcome"] != "refused")
-    print(f"{host}: {'returned' if is_back else 'stays out'}", flush=True)
+    print(f"{host}: returned" if is_back else f"{host}: stays out: {_why(answer)}", flush=True)
     return is_back
 
 
 async def main() -> int:
     """One host after another; 0 when all are back."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("hosts", nargs="+", metavar="HOST")
-    parser.add_argument("--work", default="", help="a command to run for each empty host, {host} is its name")
-    parser.add_argument("--check", action="append", default=[], metavar="NAME=COMMAND", help="a check after the work")
+    parser.add_argument("hosts", nargs="+", type=host_of, metavar="HOST")
+    parser.add_argument(
+        "--work", type=words_of, default=[], help="a command to run for each empty host, {host} is its name"
+    )
+    parser.add_argument(
+        "--check", action="append", type=check_of, default=[], metavar="NAME=COMMAND", help="one after the work"
+    )
     args = parser.parse_args()
     cell = CellClient.of_environment()
     try:
@@ -101,4 +141,7 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    try:
+        sys.exit(asyncio.run(main()))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -8,8 +8,8 @@ writes annotations, outputs (`job`, `state`, `exit_code`, `outcome`) and a summa
 pipeline that is cancelled cancels its job.
 
 It leaves with 0 when the job succeeded, with the job's own code when it failed, 200 when it was refused, 201 when it
-was cancelled, 202 when it timed out, 204 when it was lost, 69 when the cell is away, 75 without an answer, 130 when
-interrupted.
+was cancelled, 202 when it timed out, 204 when it was lost, 65 when CONTRACT is none, 69 when the cell is away, 75
+without an answer, 130 when interrupted.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from bus_client import Away, CellClient, messages
 
 TERMINAL = ("succeeded", "failed", "cancelled", "timed-out")
 CODES = {"succeeded": 0, "refused": 200, "cancelled": 201, "timed-out": 202}
-LOST, INTERRUPTED = 204, 130
+NO_CONTRACT, LOST, INTERRUPTED = 65, 204, 130
 OUTCOMES = {"succeeded": "passed", "failed": "failed"}
 """What an evaluation came to, by the state of its job; what was cancelled, lost or timed out is an error."""
 
@@ -38,14 +38,21 @@ LOOK_S = 5.0
 MOST = 128
 
 
+class Unfit(Exception):
+    """What the step was given makes no job; the text says what to write."""
+
+
 def request_id() -> str:
     """The same for every try of one step, another for every attempt of the pipeline; at most 128 characters."""
     env = os.environ
-    if env.get("GITLAB_CI"):
-        text = f"gitlab/{env['CI_PROJECT_PATH']}/{env['CI_PIPELINE_ID']}/{env['CI_JOB_ID']}"
-    else:
-        step = f"{env.get('GITHUB_JOB', 'job')}/{env.get('GITHUB_ACTION', 'step')}"
-        text = f"github/{env['GITHUB_REPOSITORY']}/{env['GITHUB_RUN_ID']}/{env['GITHUB_RUN_ATTEMPT']}/{step}"
+    try:
+        if env.get("GITLAB_CI"):
+            text = f"gitlab/{env['CI_PROJECT_PATH']}/{env['CI_PIPELINE_ID']}/{env['CI_JOB_ID']}"
+        else:
+            step = f"{env.get('GITHUB_JOB', 'job')}/{env.get('GITHUB_ACTION', 'step')}"
+            text = f"github/{env['GITHUB_REPOSITORY']}/{env['GITHUB_RUN_ID']}/{env['GITHUB_RUN_ATTEMPT']}/{step}"
+    except KeyError as missing:
+        raise Unfit(f"{missing.args[0]} is not set: this runs as a step of GitHub Actions or GitLab CI") from None
     text = re.sub(r"[^A-Za-z0-9._:@/+=-]", "-", text)
     return text if len(text) <= MOST - len("/outcome") else f"ci/{hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -57,16 +64,44 @@ def job_id(account: str, budget: str, request: str) -> str:
 
 
 def contract_of(path: str, evaluation: str, budget: str) -> dict[str, Any]:
-    """The contract of the file, with evaluation and budget where they are given."""
-    text = Path(path).read_text(encoding="utf-8")
-    try:
-        contract: dict[str, Any] = json.loads(text)
-    except ValueError:
-        import yaml  # noqa: PLC0415 - only for those who write YAML
+    """The contract of the file, with evaluation and budget where they are given; Unfit where there is none.
 
-        contract = yaml.safe_load(text)
+    What is in it is the cell's to judge; looked at here is only what is needed to hand it in.
+    """
+    contract = _read(path)
+    spec = contract.get("spec") if isinstance(contract, dict) else None
+    if not isinstance(contract, dict) or not isinstance(spec, dict):
+        raise Unfit(f"{path} is no contract: it is an object with `spec`, an object")
     given = {key: value for key, value in (("evaluation", evaluation), ("budget", budget)) if value}
-    return {**contract, "spec": {**contract["spec"], **given}}
+    spec = {**spec, **given}
+    charged = spec.get("budget")
+    if not isinstance(charged, str) or re.fullmatch("[a-z0-9-]{1,63}", charged) is None:
+        raise Unfit(f"{path}: no budget to charge: write its name as spec.budget, or say --budget")
+    try:
+        json.dumps(spec)
+    except TypeError as error:  # YAML has dates, and more
+        raise Unfit(f"{path}: {error}: write such values in quotes") from None
+    return {**contract, "spec": spec}
+
+
+def _read(path: str) -> Any:  # noqa: ANN401 - anything that JSON or YAML may say
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise Unfit(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Unfit(f"{path} is not written in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        no_json = str(error) or "it is too deep"
+    try:
+        import yaml  # noqa: PLC0415 - only for those who write YAML
+    except ImportError:
+        raise Unfit(f"{path} is no JSON ({no_json}), and PyYAML, which could read YAML, is not installed") from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise Unfit(f"{path} is no JSON ({no_json}), and no YAML") from None
 
 
 class Told:
@@ -190,22 +225,37 @@ async def main() -> int:
     parser.add_argument("--budget", default="", metavar="NAME", help="the budget, where the contract has none")
     args = parser.parse_args()
     cell = CellClient.of_environment()
-    step = Step(cell, contract_of(args.contract, args.evaluation, args.budget))
+    try:
+        step = Step(cell, contract_of(args.contract, args.evaluation, args.budget))
+    except Unfit as unfit:
+        Told().error("contract", str(unfit))
+        return NO_CONTRACT
     try:
         await cell.open()
-        running = asyncio.ensure_future(step.run())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-        try:
-            return await running
-        except asyncio.CancelledError:
-            await step.cancel()
-            return INTERRUPTED
+        return await _until_told(step)
     except Away as away:
         step.told.error("fairlease", str(away))
         return away.code
     finally:
         await cell.close()
+
+
+async def _until_told(step: Step) -> int:
+    """The step's code; INTERRUPTED, and the job cancelled, when the pipeline's own system ends it."""
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    running, ending = asyncio.ensure_future(step.run()), asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait((running, ending), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            return running.result()
+        # Not by cancelling what runs and waiting for it: `asyncio.wait_for` of Python 3.11 may lose a cancellation.
+        await step.cancel()
+        return INTERRUPTED
+    finally:
+        running.cancel()
+        ending.cancel()
 
 
 if __name__ == "__main__":
