@@ -235,6 +235,14 @@ def test_a_file_that_is_no_key_is_told_and_not_quoted(healthy: Cell, key: Path, 
     assert "delete it" in mend(healthy, "key", FAIRLEASE_CREDS=str(key))
 
 
+def test_a_key_of_another_account_is_told_and_no_service_is_blamed(healthy: Cell, key: Path) -> None:
+    """The bus lets nobody ask with it, and says nothing: all would look as if nobody answered."""
+    env = {"FAIRLEASE_CREDS": str(key), "FAIRLEASE_ACCOUNT": ACCOUNTS[1]}
+    told = f"key {key}: is of client-{ACCOUNT}, and account {ACCOUNTS[1]} asks"
+    assert found(healthy, "key", **env) == (False, told)
+    assert mend(healthy, "key", **env) == "name its key in FAIRLEASE_CREDS, or another account in FAIRLEASE_ACCOUNT"
+
+
 def test_a_key_that_others_may_read_is_told(healthy: Cell, key: Path) -> None:
     key.chmod(0o644)
     assert found(healthy, "key", FAIRLEASE_CREDS=str(key)) == (False, f"key {key}: others may read or change it")

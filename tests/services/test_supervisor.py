@@ -123,6 +123,18 @@ async def test_what_every_part_would_refuse_is_refused_before_there_is_any(
 
 
 @pytest.mark.asyncio
+async def test_a_state_directory_that_is_made_is_nobody_elses(tmp_path: Path) -> None:
+    """Keys have their own closed one; what jobs are and who runs them stands in the others."""
+    cell = _cell(tmp_path / "cell")
+    try:
+        await cell.start()
+        home, log = ((tmp_path / name).stat().st_mode & 0o777 for name in ("cell", "cell/bus.log"))
+        assert (oct(home), oct(log)) == ("0o700", "0o600")
+    finally:
+        await cell.stop()
+
+
+@pytest.mark.asyncio
 async def test_the_last_port_that_all_parts_have_room_at_is_taken(tmp_path: Path) -> None:
     cell = _cell(tmp_path, *service_parts(), metrics_port=65_535 - len(SERVICES) + 1)
     try:

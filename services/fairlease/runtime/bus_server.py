@@ -145,8 +145,9 @@ def start(
         if access is not None:
             _move_in(home, access)  # while nothing else runs on this directory
         _write_atomically(conf, _CONFIG.format(**values))
-        own_words = stack.enter_context((home / BUS_LOG).open("ab"))
-        said_before = own_words.tell()
+        own_words = os.open(home / BUS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        stack.callback(os.close, own_words)
+        said_before = os.fstat(own_words).st_size
         process = subprocess.Popen(  # noqa: S603 - the arguments are ours
             [str(binary), "-c", str(conf)],
             stdin=subprocess.DEVNULL,

@@ -137,7 +137,8 @@ class Supervisor:
     async def start(self) -> None:
         """Start the bus, declare the streams, start every part. Raises ConfigWrong, BusAway or OSError."""
         self._check()
-        self.logs.mkdir(parents=True, exist_ok=True)
+        self.settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.logs.mkdir(exist_ok=True)
         self._access = access(self.settings.state_dir, self.settings.subjects, self._people())
         self._start_bus()
         key = keys.make(self.settings.state_dir, keys.DEPLOYER)
