@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from fairlease.runtime.access import Access
 from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.settings import Settings, read_settings, url_in
+from fairlease.runtime.whole_file import replace
 from tests.services.bench import eventually
 
 
@@ -47,6 +49,23 @@ def test_an_address_without_a_port_that_can_be_is_replaced(tmp_path: Path, port:
     server = bus_server.start(tmp_path, dies_with_parent=True)
     server.stop()
     assert url_in(tmp_path) == server.url != f"nats://127.0.0.1:{port}"
+
+
+def test_a_server_whose_address_cannot_be_written_is_not_left_where_nobody_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: it would hold the store, and who keeps the cell would know of no server."""
+
+    def full(path: Path, text: str) -> None:
+        if path.name == "bus.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bus_server, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            bus_server.start(tmp_path, dies_with_parent=True)
+    bus_server.start(tmp_path, dies_with_parent=True).stop()
 
 
 def test_why_a_server_left_is_said_of_this_start_and_not_of_an_older_one(tmp_path: Path) -> None:

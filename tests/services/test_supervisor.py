@@ -32,16 +32,17 @@ def _cell(home: Path, *parts: Part, metrics_port: int | None = None, traces: str
 
 @pytest.mark.asyncio
 async def test_a_bus_that_cannot_be_started_for_a_while_is_started_when_it_can(tmp_path: Path) -> None:
-    """As on a full disk: what it writes at its start has no room, and the server that had begun is not left alone."""
+    """As on a full disk: what it writes at its start has no room."""
     cell = _cell(tmp_path)
     try:
         await cell.start()
         first = cell.bus_pid
-        (tmp_path / "bus.new").mkdir()  # where its configuration is written before it has its name
+        (tmp_path / "bus.conf").unlink()
+        (tmp_path / "bus.conf").mkdir()  # so that its configuration cannot be written
         os.kill(first, signal.SIGKILL)
         await eventually(lambda: cell.restarts.get("bus", 0) >= 2)
         assert not _is_alive(cell.bus_pid)
-        (tmp_path / "bus.new").rmdir()
+        (tmp_path / "bus.conf").rmdir()
         await eventually(lambda: cell.bus_pid != first and _is_alive(cell.bus_pid))
         second = cell.bus_pid
         os.kill(second, signal.SIGKILL)

@@ -27,6 +27,7 @@ from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
 from fairlease.runtime.telemetry import configure
+from fairlease.runtime.whole_file import replace
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.ids import is_name
 
@@ -252,6 +253,4 @@ def is_cluster(text: str) -> bool:
 
 def keep(home: Path, wanted: Wanted) -> None:
     """Remember it for the next start."""
-    fresh = home / (CELL_FILE + ".new")
-    fresh.write_text(json.dumps(msgspec.to_builtins(wanted)) + "\n", encoding="utf-8")
-    fresh.replace(home / CELL_FILE)
+    replace(home / CELL_FILE, json.dumps(msgspec.to_builtins(wanted)) + "\n")

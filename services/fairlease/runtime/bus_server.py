@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from fairlease.runtime import bus_binary
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.settings import BUS_FILE, MOST_PORT, OWN_SERVER, url_in
+from fairlease.runtime.whole_file import replace
 from fairlease_schemas.subjects import VERBS
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def start(
         values["access"] = access.text if access is not None else _OPEN
         if access is not None:
             _move_in(home, access)  # while nothing else runs on this directory
-        _write_atomically(conf, _CONFIG.format(**values))
+        replace(conf, _CONFIG.format(**values))
         own_words = os.open(home / BUS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         stack.callback(os.close, own_words)
         said_before = os.fstat(own_words).st_size
@@ -162,7 +163,7 @@ def start(
     try:
         reading_s = access.reading_s if access is not None else 0.0
         _await_answer(server, chosen, name, time.monotonic() + limit_s + reading_s, said_before)
-        _write_atomically(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
+        replace(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     except BaseException:
         server.kill()  # also one that nobody would find
         raise
@@ -316,12 +317,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    fresh = path.with_suffix(".new")
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
