@@ -175,8 +175,9 @@ def _words(site: Site, *, is_real: bool) -> list[str]:
 async def _up(supervisor: Supervisor, wanted: Wanted, served: Served) -> int:
     asked_to_end = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sign, asked_to_end.set)
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if sign != signal.SIGHUP or signal.getsignal(sign) != signal.SIG_IGN:  # `nohup` means that it shall go on
+            loop.add_signal_handler(sign, asked_to_end.set)
     started_s = time.monotonic()
     try:
         await supervisor.start()
@@ -194,7 +195,8 @@ async def _up(supervisor: Supervisor, wanted: Wanted, served: Served) -> int:
                 await ready
     finally:
         await supervisor.stop()
-    print("stopped; running jobs go on, and `fairlease up` finds them again", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print("stopped; running jobs go on, and `fairlease up` finds them again", file=sys.stderr)
     return 0
 
 
