@@ -72,6 +72,19 @@ def test_a_server_without_its_file_does_not_start(tmp_path: Path, capsys: pytest
     assert "write it with `fairlease bus write`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kept", [0, 1, -1])
+def test_a_server_whose_file_was_cut_short_does_not_start(
+    cell: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: int
+) -> None:
+    """An empty file means to the server: listen everywhere, and ask nobody who they are."""
+    assert main(["bus", "write", str(cell), "--out", str(tmp_path / "out")]) == 0
+    conf = tmp_path / "out" / "bus-1.conf"
+    lines = conf.read_text().splitlines(keepends=True)
+    conf.write_text("".join(lines[:kept]))
+    assert main(["bus", "serve", str(conf)]) == 7
+    assert "leaves out the accounts" in capsys.readouterr().err
+
+
 def test_a_server_program_that_is_none_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

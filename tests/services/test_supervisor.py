@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -121,6 +122,23 @@ async def test_what_every_part_would_refuse_is_refused_before_there_is_any(
         await cell.start()
     await cell.stop()
     assert not os.listdir(tmp_path)  # noqa: PTH208 - a Path's own would be waiting in the loop's eyes
+
+
+@pytest.mark.asyncio
+async def test_a_port_that_the_environment_names_for_another_cell_is_none_of_the_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A demo beside a cell whose figures are watched: one port cannot be all its parts', and none would start."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setenv("FAIRLEASE_METRICS_PORT", str(other.getsockname()[1]))
+        cell = _cell(tmp_path, *service_parts())
+        try:
+            await cell.start()
+            await cell.wait_ready()
+        finally:
+            await cell.stop()
 
 
 @pytest.mark.asyncio

@@ -34,6 +34,11 @@ def _serve(conf: Path) -> int:
     program = bus_server.program(own)
     if not conf.is_file():
         raise ConfigWrong(f"{conf}: is no file; write it with `fairlease bus write`")
+    if not deployment.has_accounts(conf.read_text(encoding="utf-8", errors="replace")):
+        raise ConfigWrong(
+            f"{conf}: leaves out the accounts, so that everybody could do everything; was it copied to its end? "
+            "Write it with `fairlease bus write`"
+        )
     os.execv(program, [str(program), "-c", str(conf)])  # noqa: S606 - the program is checked, no shell reads it
 
 

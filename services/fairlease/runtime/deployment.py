@@ -47,8 +47,10 @@ jetstream {{
   # An acknowledgement means: on disk. A power cut takes back nothing.
   sync_interval: always
 }}
-{tls}{cluster}include "{accounts}"
+{tls}{cluster}{accounts}
 """
+_ACCOUNTS: Final = f'include "{ACCOUNTS_FILE}"'
+"""The last line, so that a file that was cut short does not have it."""
 _TLS: Final = """\
 {indent}tls {{
 {indent}  cert_file: "{tls}/server.crt"
@@ -223,8 +225,13 @@ def config(cell: Deployment, server: Server, password: str) -> str:
         store=f"{bus.store}/{server.name}" if bus.listen in _LOOPBACK else bus.store,
         tls=sealed,
         cluster=_cluster(cell, server, password) if is_many else "",
-        accounts=ACCOUNTS_FILE,
+        accounts=_ACCOUNTS,
     )
+
+
+def has_accounts(conf: str) -> bool:
+    """Whether a server's configuration names the accounts; a server without them lets in everybody, from everywhere."""
+    return _ACCOUNTS in conf.splitlines()
 
 
 def _cluster(cell: Deployment, server: Server, password: str) -> str:

@@ -313,8 +313,9 @@ class Supervisor:
             await wait.after_end()
 
     async def _spawn(self, part: Part) -> Process:
+        inherited = {name: value for name, value in os.environ.items() if name != "FAIRLEASE_METRICS_PORT"}
         env = {
-            **os.environ,
+            **inherited,
             **self._metrics(part),
             "FAIRLEASE_HOME": str(self.settings.state_dir),
             "FAIRLEASE_URL": self.url,
@@ -337,9 +338,14 @@ class Supervisor:
             )
 
     def _metrics(self, part: Part) -> dict[str, str]:
-        """One port can be one process's: the parts count on from the one that was named, in their order."""
+        """One port can be one process's: the parts count on from the one that was named, in their order.
+
+        Without one in the settings there is none, whatever this environment says: it may name that of another cell.
+        """
         first = self.settings.metrics_port
-        return {"FAIRLEASE_METRICS_PORT": str(first + list(self.parts).index(part.name))} if first else {}
+        if first is None:
+            return {}
+        return {"FAIRLEASE_METRICS_PORT": str(first and first + list(self.parts).index(part.name))}
 
     async def _is_ready(self, client: Client, service: str) -> bool:
         health = await self._health(client, service)
