@@ -250,7 +250,7 @@ async def _until_told(step: Step) -> int:
         await asyncio.wait((running, ending), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             return running.result()
-        # Not by cancelling what runs and waiting for it: `asyncio.wait_for` of Python 3.11 may lose a cancellation.
+        running.cancel()  # and is not waited for: `asyncio.wait_for` of Python 3.11 may lose a cancellation
         await step.cancel()
         return INTERRUPTED
     finally:

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if not error.strerror:  # the machine said nothing: a mistake of ours
             raise
-        _let_go()  # it may be standard output itself that takes no more
+        _let_go_if_full()
         told = CommandError(FAILED, refused(error), way_out="mend its rights, make room there, or name another place")
         report(told, is_data=wants_data(words))
         return FAILED
@@ -67,6 +67,14 @@ def _stand_in() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def _let_go_if_full() -> None:
+    """It may be standard output itself that takes no more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _let_go()
 
 
 def _let_go() -> None:

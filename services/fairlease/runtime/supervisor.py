@@ -164,10 +164,9 @@ class Supervisor:
             waiting = {part.arguments[1] for part in self.parts.values() if part.arguments[1] in SERVICES}
             while True:
                 waiting -= {name for name in sorted(waiting) if await self._is_ready(client, name)}
-                has_hosts = not hosts or await self._registered(client) >= hosts
-                if not waiting and has_hosts:
+                if not waiting and (not hosts or await self._registered(client) >= hosts):
                     return
-                self._refuse_gone(waiting if has_hosts else {*waiting, "agent"})
+                self._refuse_gone(waiting or {"agent"})
                 if time.monotonic() > until_s:
                     late = ", ".join(sorted(waiting)) or "the agents"
                     raise BusAway(f"not ready after {limit_s:g} s: {late}; what they said is in {self.logs}")
