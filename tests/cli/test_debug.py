@@ -28,6 +28,7 @@ def watched(cell: Cell) -> Iterator[Cell]:
     logs.mkdir()
     (logs / "ranker-a.log").write_text(f"one\npassword={CANARY} two\nthree {CANARY} alone\n")
     (logs / "long.log").write_text("cut off\n" * 100_000 + "the end\n")
+    (logs / "line.log").write_text("no end " * 100_000)
     (logs / "elsewhere.log").symlink_to("/etc/passwd")
     yield cell
     shutil.rmtree(logs)
@@ -75,6 +76,7 @@ def test_a_bundle_says_how_the_cell_stands(watched: Cell, tmp_path: Path) -> Non
     assert len(files["logs/long.log"]) <= 256 * 1024
     assert files["logs/long.log"].startswith(b"cut off\n")
     assert files["logs/long.log"].endswith(b"the end\n")
+    assert files["logs/line.log"] == b"left out: its last line is longer than what is taken of a log\n"
 
 
 def test_a_dead_cell_is_bundled_too(watched: Cell, tmp_path: Path) -> None:
@@ -95,3 +97,15 @@ def test_a_file_that_is_there_is_not_written_over(watched: Cell, tmp_path: Path)
 def test_a_place_that_is_not_there_is_named(watched: Cell, tmp_path: Path) -> None:
     seen = watched.run("debug", "bundle", str(tmp_path / "nowhere" / "cell.tar.gz"))
     assert (seen.code, "name a place that you may write to" in seen.err) == (FAILED, True)
+
+
+def test_a_name_that_no_file_can_have_is_told(watched: Cell, tmp_path: Path) -> None:
+    seen = watched.run("debug", "bundle", str(tmp_path / ("a" * 300)))
+    assert seen.code == FAILED
+    assert "cannot be written (File name too long)" in seen.err
+
+
+def test_what_is_in_a_bundle_without_a_name_is_not_unpacked_over_the_root(watched: Cell, tmp_path: Path) -> None:
+    watched.run("debug", "bundle", str(tmp_path / ".tar.gz"))
+    with tarfile.open(tmp_path / ".tar.gz") as tar:
+        assert {name.partition("/")[0] for name in tar.getnames()} == {"bundle"}

@@ -242,10 +242,29 @@ def test_a_file_that_is_no_key_is_told_and_not_quoted(healthy: Cell, key: Path, 
     assert "delete it" in mend(healthy, "key", FAIRLEASE_CREDS=str(key))
 
 
+def test_a_key_of_another_account_is_told_and_no_service_is_blamed(healthy: Cell, key: Path) -> None:
+    """The bus lets nobody ask with it, and says nothing: all would look as if nobody answered."""
+    env = {"FAIRLEASE_CREDS": str(key), "FAIRLEASE_ACCOUNT": ACCOUNTS[1]}
+    told = f"key {key}: is of client-{ACCOUNT}, and account {ACCOUNTS[1]} asks"
+    assert found(healthy, "key", **env) == (False, told)
+    assert mend(healthy, "key", **env) == "name its key in FAIRLEASE_CREDS, or another account in FAIRLEASE_ACCOUNT"
+
+
 def test_a_key_that_others_may_read_is_told(healthy: Cell, key: Path) -> None:
     key.chmod(0o644)
     assert found(healthy, "key", FAIRLEASE_CREDS=str(key)) == (False, f"key {key}: others may read or change it")
     assert mend(healthy, "key", FAIRLEASE_CREDS=str(key)) == "`chmod 600` it, and make it anew if they did"
+
+
+def test_a_broken_key_of_the_auditor_is_told_and_the_rest_is_looked_at(healthy: Cell) -> None:
+    """The doctor looks at streams with it, and must not fall over it."""
+    keys.make(healthy.home, keys.client_name(ACCOUNT))
+    broken = keys.key_path(healthy.home, keys.AUDIT)
+    broken.touch(0o600)
+    assert found(healthy, "key") == (False, f"key {broken}: is no key")
+    assert found(healthy, "streams") == (True, "not looked at: that is for who has the cell's keys")
+    assert found(healthy, "ranker")[0]
+    shutil.rmtree(broken.parent)
 
 
 def test_services_of_another_release_are_named(healthy: Cell, monkeypatch: pytest.MonkeyPatch) -> None:

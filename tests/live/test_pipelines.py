@@ -212,3 +212,27 @@ async def test_a_bot_says_of_which_host_the_cell_knows_nothing(cell: Cell, tmp_p
     child = await spawned(cell, tmp_path, "bot/maintain.py", {}, "host-404", "--check", "memory=true")
     out, _ = await asyncio.wait_for(child.communicate(), LIMIT_S)
     assert (child.returncode, "refused" in out.decode()) == (1, True)
+
+
+async def test_a_check_that_cannot_be_started_keeps_the_host_out_and_says_why(cell: Cell, tmp_path: Path) -> None:
+    """A typo in a check is no crash with the host drained: it is unknown, and the cell does not take the host back."""
+    words = ("host-002", "--check", "disk=/no/such/check {host}")
+    bot = await spawned(cell, tmp_path, "bot/maintain.py", {}, *words)
+    out, _ = await asyncio.wait_for(bot.communicate(), LIMIT_S)
+    assert bot.returncode == 1, out.decode()
+    assert "host-002: stays out: " in out.decode()
+    assert "Traceback" not in out.decode()
+    bot = await spawned(cell, tmp_path, "bot/maintain.py", {}, "host-002", "--check", "disk=true")
+    out, _ = await asyncio.wait_for(bot.communicate(), LIMIT_S)
+    assert (bot.returncode, out.decode().splitlines()[-1]) == (0, "host-002: returned"), out.decode()
+
+
+async def test_a_key_that_may_not_submit_is_told_with_the_words_of_the_bus(cell: Cell, tmp_path: Path) -> None:
+    folder = made(cell, tmp_path / "step", job("9"))
+    of_another = GITHUB | {"FAIRLEASE_CREDS": str(key_path(cell.home, "audit"))}
+    child = await spawned(cell, folder, "ci/pipeline.py", of_another, "job.json")
+    out, _ = await asyncio.wait_for(child.communicate(), LIMIT_S)
+    assert child.returncode == 69, out.decode()
+    (line,) = out.decode().splitlines()
+    assert "the bus refuses the command: " in line
+    assert "permissions violation for publish" in line

@@ -229,6 +229,7 @@ async def test_a_secret_is_found_in_no_log_no_event_and_no_export(cell: Seen, tm
         told[" ".join(words)] = (out + err).encode()
     told["the saved log"] = saved.read_bytes()
     told["the bundle"] = gzip.decompress((tmp_path / "cell.tar.gz").read_bytes())
+    assert b'"last_seq"' in told["the bundle"], "a bus with keys shows its streams to the auditor's, which is here"
     places = {**await everything_stored(cell), **everything_written(cell), **told}
     assert any(b"[redacted]" in held for held in places.values()), "what was planted came through somewhere"
     submitted = {cell.subjects.inbox_stream("local"), cell.subjects.contracts_stream}

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,6 +61,46 @@ async def test_jobs_run_on_through_an_orderly_stop_and_a_new_start(up: Up) -> No
     gate.touch()
     await up.over()
     await up.judge()
+
+
+@pytest.fixture
+def hang_up(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What `up` is started with: the signal of a terminal that closes as it comes, or ignored as `nohup` does."""
+    before = signal.signal(signal.SIGHUP, request.param)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+async def _restarted(up: Up) -> None:
+    if up.process is not None:
+        up.process.send_signal(signal.SIGTERM)
+        assert await up.wait_left() == 0
+    await up.start()
+
+
+@pytest.mark.parametrize("hang_up", [signal.SIG_DFL], indirect=True)
+@pytest.mark.usefixtures("hang_up")
+async def test_a_terminal_that_closes_stops_the_cell_in_order(up: Up) -> None:
+    """Not as a crash, in which every service folds the log anew at the next start."""
+    await _restarted(up)
+    assert up.process is not None
+    for old in (up.home / "lab").glob("*/*.fold"):
+        old.unlink()
+    await up.run("budget", "set", "hung-up", "--weight", "1")
+    up.process.send_signal(signal.SIGHUP)
+    assert await up.wait_left() == 0
+    assert list((up.home / "lab").glob("*/*.fold")), "the services left no snapshots to start from"
+
+
+@pytest.mark.parametrize("hang_up", [signal.SIG_IGN], indirect=True)
+@pytest.mark.usefixtures("hang_up")
+async def test_a_cell_that_shall_outlive_its_terminal_does(up: Up) -> None:
+    await _restarted(up)
+    assert up.process is not None
+    parts = up.parts()
+    up.process.send_signal(signal.SIGHUP)
+    code, _, said = await up.run("queue")
+    assert (code, up.parts()) == (0, parts), said
 
 
 async def test_jobs_that_end_while_nothing_else_is_there_are_told_of_later(up: Up) -> None:

@@ -1,4 +1,6 @@
 import asyncio
+import errno
+import json
 import os
 import signal
 import subprocess
@@ -8,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from fairlease.runtime import bus_server
+from fairlease.runtime.access import Access
 from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.settings import Settings, read_settings, url_in
+from fairlease.runtime.whole_file import replace
 from tests.services.bench import eventually
 
 
@@ -37,6 +41,39 @@ def test_a_port_that_is_taken_is_told_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigWrong, match=rf"port {port} is taken"):
         bus_server.start(tmp_path / "two", port=port)
     one.stop()
+
+
+@pytest.mark.parametrize("port", ["99999", "0", "\N{SUPERSCRIPT TWO}", "9" * 5_000])
+def test_an_address_without_a_port_that_can_be_is_replaced(tmp_path: Path, port: str) -> None:
+    (tmp_path / "bus.json").write_text(json.dumps({"url": f"nats://127.0.0.1:{port}"}))
+    server = bus_server.start(tmp_path, dies_with_parent=True)
+    server.stop()
+    assert url_in(tmp_path) == server.url != f"nats://127.0.0.1:{port}"
+
+
+def test_a_server_whose_address_cannot_be_written_is_not_left_where_nobody_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: it would hold the store, and who keeps the cell would know of no server."""
+
+    def full(path: Path, text: str) -> None:
+        if path.name == "bus.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bus_server, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            bus_server.start(tmp_path, dies_with_parent=True)
+    bus_server.start(tmp_path, dies_with_parent=True).stop()
+
+
+def test_why_a_server_left_is_said_of_this_start_and_not_of_an_older_one(tmp_path: Path) -> None:
+    """A configuration that it does not take it tells on standard error, before it has a log."""
+    (tmp_path / "bus.log").write_text("[1] [FTL] an older start failed over something else\n")
+    with pytest.raises(ConfigWrong, match=r"left with code 1 \(nats-server: .*Parse error") as told:
+        bus_server.start(tmp_path, access=Access("accounts {", "FL_LAB_LOG"))
+    assert "older" not in str(told.value)
 
 
 def test_every_acknowledgement_is_on_disk_and_nobody_listens_beside(tmp_path: Path) -> None:
@@ -98,7 +135,9 @@ def test_a_name_that_cannot_be_a_subject_is_refused(tmp_path: Path, name: str) -
         read_settings("x", {"FAIRLEASE_HOME": str(tmp_path), name: "a*"})
 
 
-@pytest.mark.parametrize("data", [b"{}", b"[]", b"\xff", b"", b'{"url": "a', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "data", [b"{}", b"[]", b"\xff", b"", b'{"url": "a', b"[" * 100_000, b'{"url": null}', b'{"url": 5}']
+)
 def test_a_broken_address_file_is_told(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "bus.json").write_bytes(data)
     with pytest.raises(ConfigWrong, match=r"bus\.json"):

@@ -40,6 +40,7 @@ def _mode(path: Path) -> int:
         pytest.param(ONE + ONE.replace("bus-1", "bus-2"), "there are 2; write 1, 3 or 5", id="two cannot outvote one"),
         pytest.param(THREE.replace("bus-3", "bus-2") + OPEN, "'bus-2' stands there twice", id="servers by name"),
         pytest.param(THREE.replace("10.0.0.3", "10.0.0.2"), "servers: '10.0.0.2:4222'", id="a port has one owner"),
+        pytest.param(ONE.replace("bus-1", "accounts"), "would be accounts.conf", id="no server stands on the accounts"),
         pytest.param(ONE.replace("127.0.0.1", "a b"), "servers.host: 'a b' is no address", id="hosts are addresses"),
         pytest.param(ONE + "port = 70000\n", "70000 is no port", id="ports have a bound"),
         pytest.param(ONE + '[bus]\nstore = "here"\n', "bus.store: 'here'", id="paths are absolute"),

@@ -184,7 +184,11 @@ def test_what_is_no_port_is_refused(text: str) -> None:
 
 def test_under_one_roof_the_parts_count_on_from_the_port_that_was_named(tmp_path: Path) -> None:
     parts = service_parts()
-    for named, ports in ((9_400, [str(9_400 + number) for number in range(len(parts))]), (0, []), (None, [])):
+    for named, ports in (
+        (9_400, [str(9_400 + number) for number in range(len(parts))]),
+        (0, ["0"] * len(parts)),
+        (None, []),
+    ):
         supervisor = Supervisor(Settings(state_dir=tmp_path, metrics_port=named), parts)
         told = [port for part in parts for port in supervisor._metrics(part).values()]
         assert told == ports

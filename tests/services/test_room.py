@@ -68,6 +68,18 @@ def test_a_bus_elsewhere_has_no_disk_to_look_at(tmp_path: Path, monkeypatch: pyt
         assert found.is_closed is is_closed
 
 
+def test_a_disk_that_is_gone_is_told_once_until_it_is_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is looked at twice a second, and a line for each would fill the disk that is left."""
+    watched = Room(tmp_path / "store")
+    for _ in range(3):
+        watched.look()
+    (tmp_path / "store").mkdir()
+    watched.look()
+    (tmp_path / "store").rmdir()
+    watched.look()
+    assert [line.message.partition(": ")[0] for line in caplog.records] == ["the bus's disk cannot be looked at"] * 2
+
+
 def test_a_disk_that_cannot_be_looked_at_closes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watched = Room(tmp_path / "gone")
     watched.look()

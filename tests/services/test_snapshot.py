@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,29 @@ def test_the_newest_is_loaded_and_two_are_kept(tmp_path: Path) -> None:
         store.store(_snapshot(position))
     assert store.load() == _snapshot(1_000_000)
     assert len(_paths(tmp_path)) == 2
+
+
+def test_a_disk_that_is_full_keeps_no_part_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be one more at each try, and the room is wanted for the log."""
+    store = SnapshotStore(tmp_path, "v1")
+    store.store(_snapshot(5))
+
+    def full(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for position in (10, 20):
+        with monkeypatch.context() as patch:
+            patch.setattr("fairlease.runtime.snapshot.os.fsync", full)
+            with pytest.raises(OSError, match="No space left"):
+                store.store(_snapshot(position))
+        assert [path.name for path in _paths(tmp_path)] == ["00000000000000000005.fold"]
+    assert store.load() == _snapshot(5)
+
+
+def test_what_a_crash_left_half_written_is_cleared_away(tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000003.new").write_bytes(b"half of it")
+    SnapshotStore(tmp_path, "v1").store(_snapshot(5))
+    assert [path.name for path in _paths(tmp_path)] == ["00000000000000000005.fold"]
 
 
 def test_a_snapshot_of_another_fold_is_thrown_away(tmp_path: Path) -> None:

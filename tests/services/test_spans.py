@@ -1,7 +1,9 @@
 """Spans: one trace a job, a span for each record that names it, and a collector that may be away."""
 
+import fcntl
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -66,6 +68,18 @@ class Kept(SpanExporter):
     @property
     def spans(self) -> list[dict[str, Any]]:
         return [span for export in self.exports for span in spans_in(export)]
+
+
+class _Keeping(Kept):
+    """One that keeps the spans themselves too, in the list given."""
+
+    def __init__(self, kept: list[ReadableSpan]) -> None:
+        super().__init__()
+        self._kept = kept
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._kept.extend(spans)
+        return super().export(spans)
 
 
 def spans_in(export: dict[str, Any]) -> list[dict[str, Any]]:
@@ -275,6 +289,14 @@ def test_what_a_collector_refuses_of_a_light_process_is_lost_and_told(
     assert (spans.lost, f"1 spans are lost: the collector answers {status}" in caplog.text) == (1, True)
 
 
+def test_a_collector_by_a_name_that_no_host_can_have_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    spans = Spans("agent", "a", exporter_of("http://a..b:4318", is_light=True))
+    spans.add(A, "n", "w", (1, 2))
+    spans.close()
+    assert spans.lost == 1
+    assert "1 spans are lost: the collector cannot be asked" in caplog.text
+
+
 def test_what_a_collector_refuses_is_lost_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
     with collector(400) as (url, heard):
         spans = Spans("ranker", "a", exporter_of(url))
@@ -303,6 +325,36 @@ def test_a_disk_that_is_full_costs_spans_and_is_told(caplog: pytest.LogCaptureFi
     assert "No space left on device" in caplog.text
 
 
+def test_a_line_that_broke_off_breaks_no_other(tmp_path: Path) -> None:
+    """A pipe with little room takes a part of a line, as a disk does that fills up."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    exporter = FileExporter(str(tmp_path / "pipe"))
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    kept: list[ReadableSpan] = []
+    spans = Spans("ranker", "a", _Keeping(kept))
+    for number in range(100):
+        spans.add(A, "n", str(number), (1, 2))
+    spans.close()
+    with pytest.raises(OSError, match="took a part"):
+        exporter.export(kept)
+    with pytest.raises(BlockingIOError):
+        exporter.export(kept)
+    broken = os.read(reader, 1 << 20)
+    exporter.export(kept[:1])
+    exporter.export(kept[1:3])
+    first, *whole, rest = (broken + os.read(reader, 1 << 20)).split(b"\n")
+    os.close(reader)
+    assert (len(first) % 4096, rest) == (0, b"")
+    assert [len(spans_in(json.loads(line))) for line in whole] == [1, 2]
+
+
+def test_a_pipe_that_nobody_reads_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigWrong, match="the file cannot be written"):
+        spans_of(Settings(state_dir=tmp_path, traces=f"file:{tmp_path}/pipe"), "ranker")
+
+
 @pytest.mark.parametrize(
     ("traces", "loaded"),
     [("", []), ("file:/dev/null", ["opentelemetry"]), ("http://127.0.0.1:9", ["http.client", "opentelemetry"])],
@@ -322,13 +374,7 @@ def test_an_agent_loads_what_it_needs_to_tell_and_no_more(traces: str, loaded: l
 
 def test_the_form_in_a_file_is_the_librarys_own() -> None:
     kept: list[ReadableSpan] = []
-
-    class Keeping(Kept):
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            kept.extend(spans)
-            return super().export(spans)
-
-    exporter = Keeping()
+    exporter = _Keeping(kept)
     spans = Spans("ranker", "a", exporter)
     spans.add(A, "submitted", SUBMITTED, (3, 4))
     spans.add(A, "ranker k", "5", (5, 2), [SUBMITTED, "4"], {"fairlease.position": 5, "fairlease.events": 'a "b"'})

@@ -1,5 +1,6 @@
 """One sink for all that is logged: one line each, with its job's trace, and never a secret."""
 
+import errno
 import io
 import json
 import logging
@@ -171,6 +172,28 @@ def test_what_cannot_be_told_is_said_so_and_not_by_loggings_own_words() -> None:
     line = json.loads(telemetry.line_formatter("ranker", "b").format(record))
     assert line["text"] == "the store said %s (RuntimeError in its format)"
     assert line["answer"] == "Sour that cannot be told (RuntimeError)"
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_line_that_finds_no_room_is_not_told_past_the_sink(
+    sink: Sink, capsys: pytest.CaptureFixture[str], failures: int
+) -> None:
+    """A full disk may take a small line after a large one, and `logging` would print what it could not write."""
+    errors = [OSError(errno.ENOSPC, "No space left on device")] * failures
+    write = sink.stream.write
+
+    def full(text: str) -> int:
+        if errors:
+            raise errors.pop()
+        return write(text)
+
+    sink.stream.write = full  # type: ignore[method-assign]  # as a disk would
+    log.error("the store said password=%s", "canary-of-wandb")
+    log.warning("and goes on")
+    told = [(line["level"], line["text"]) for line in sink.lines]
+    lost = [("error", "a line of the log is lost (OSError)")] * (failures == 1)
+    assert told == [*lost, ("warning", "and goes on")]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_who_logs_by_structlog_comes_the_same_way(sink: Sink, capsys: pytest.CaptureFixture[str]) -> None:

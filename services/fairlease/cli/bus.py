@@ -34,6 +34,11 @@ def _serve(conf: Path) -> int:
     program = bus_server.program(own)
     if not conf.is_file():
         raise ConfigWrong(f"{conf}: is no file; write it with `fairlease bus write`")
+    if not deployment.has_accounts(conf.read_text(encoding="utf-8", errors="replace")):
+        raise ConfigWrong(
+            f"{conf}: leaves out the accounts, so that everybody could do everything; was it copied to its end? "
+            "Write it with `fairlease bus write`"
+        )
     try:
         os.execv(program, [str(program), "-c", str(conf)])  # noqa: S606 - the program is checked, no shell reads it
     except OSError as error:
@@ -51,8 +56,9 @@ def _write(cell: Deployment, out: Path) -> int:
 
 def _declare(cell: Deployment, wait_ms: int) -> int:
     settings = read_settings("up")
-    if not settings.url:
-        settings = Settings(state_dir=settings.state_dir, creds=settings.creds, url=cell.url)
+    # The file says which bus is meant: one that `up` keeps here is another cell's.
+    url = os.environ.get("FAIRLEASE_URL", "").strip() or cell.url
+    settings = Settings(state_dir=settings.state_dir, creds=settings.creds, url=url)
     made = asyncio.run(_declared(cell, settings, wait_ms / 1_000))
     print("\n".join(f"made {name}" for name in made) or "every stream is there, and as it must be")
     return 0

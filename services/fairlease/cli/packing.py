@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from fairlease.cli.exits import CONTRACT, CommandError, Finding
 from fairlease.cli.ignoring import IGNORE_FILE, Ignoring
+from fairlease.cli.output import refused
 from fairlease_schemas.bundle import MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_NAME_BYTES
 
 _MIB: Final = 1024 * 1024
@@ -47,13 +48,8 @@ def pack(directory: str) -> Packed:
         entries = _entries(root, directory)
         return _packed(entries, root)
     except (OSError, ValueError) as error:
-        raise _refused(f"cannot pack {directory}: {_told(error)}", "mend it, and pack again") from error
-
-
-def _told(error: OSError | ValueError) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+        told = refused(error) if isinstance(error, OSError) else str(error)
+        raise _refused(f"cannot pack {directory}: {told}", "mend it, and pack again") from error
 
 
 def _refused(text: str, way_out: str, findings: tuple[Finding, ...] = ()) -> CommandError:

@@ -42,18 +42,25 @@ def trouble_with(env: Mapping[str, str]) -> str:
 
 
 def key_of(settings: Settings, account: str) -> str:
-    """Which key speaks for this account from here, in words; ConfigWrong for one that is missing, broken or exposed.
+    """Which key speaks for this account from here, in words; ConfigWrong for one that is missing or is not right.
 
-    Whoever reads a key is its account: so all keys of the state directory are looked at.
+    Whoever reads a key is its account, and what has a broken one cannot start: so all keys of the state directory are
+    looked at.
     """
     key = keys.find(settings, keys.client_name(account))
     where = settings.state_dir / keys.KEYS
     if key is None:
         return f"none in {settings.state_dir}: a bus without keys, or somebody else's"
     path = Path(settings.creds) if settings.creds else keys.key_path(settings.state_dir, keys.client_name(account))
+    if key.identity != keys.client_name(account):
+        raise ConfigWrong(
+            f"key {path}: is of {key.identity}, and account {account} asks; name its key in FAIRLEASE_CREDS, or "
+            "another account in FAIRLEASE_ACCOUNT"
+        )
     for one in sorted({path, *where.glob("*.key")}):
         if stat.S_IMODE(one.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigWrong(f"key {one}: others may read or change it; `chmod 600` it, and make it anew if they did")
+        keys.read(one)
     return f"{key.identity}, {key.public()[:8]}… in {path}"
 
 

@@ -20,13 +20,16 @@ import msgspec
 
 from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
+from fairlease.cli.output import refused
 from fairlease.cli.serve import site_of
 from fairlease.runtime import keys
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
 from fairlease.runtime.telemetry import configure
+from fairlease.runtime.whole_file import replace
 from fairlease_schemas.codec import Unreadable, understood
+from fairlease_schemas.ids import is_name
 
 CELL_FILE: Final = "cell.json"
 EXIT_NOT_READY: Final = 69
@@ -56,6 +59,17 @@ class Served(msgspec.Struct, frozen=True):
 
 def run(args: argparse.Namespace) -> int:
     """0 after an orderly end; errors say which part, and where it wrote what it had to say."""
+    try:
+        return _run(args)
+    except (ConfigWrong, BusAway) as error:
+        code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
+        raise CommandError(code, str(error)) from error
+    except OSError as error:
+        way_out = "mend its rights, make room there, or choose another FAIRLEASE_HOME"
+        raise CommandError(EXIT_CONFIG, refused(error), way_out=way_out) from error
+
+
+def _run(args: argparse.Namespace) -> int:
     settings = read_settings("up")
     wanted = remembered(settings.state_dir)
     accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account, *args.bot)))
@@ -71,11 +85,7 @@ def run(args: argparse.Namespace) -> int:
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
     if served.site.users or settings.users:
         os.umask(0o077)  # users pass through the state directory: what the cell keeps there is none of theirs
-    try:
-        return asyncio.run(_up(Supervisor(settings, parts, agents=agents, bots=bots), wanted, served))
-    except (ConfigWrong, BusAway) as error:
-        code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
-        raise CommandError(code, str(error)) from error
+    return asyncio.run(_up(Supervisor(settings, parts, agents=agents, bots=bots), wanted, served))
 
 
 def _refuse_other_hosts(before: str, now: str) -> None:
@@ -165,8 +175,9 @@ def _words(site: Site, *, is_real: bool) -> list[str]:
 async def _up(supervisor: Supervisor, wanted: Wanted, served: Served) -> int:
     asked_to_end = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sign, asked_to_end.set)
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if sign != signal.SIGHUP or signal.getsignal(sign) != signal.SIG_IGN:  # `nohup` means that it shall go on
+            loop.add_signal_handler(sign, asked_to_end.set)
     started_s = time.monotonic()
     try:
         await supervisor.start()
@@ -184,7 +195,8 @@ async def _up(supervisor: Supervisor, wanted: Wanted, served: Served) -> int:
                 await ready
     finally:
         await supervisor.stop()
-    print("stopped; running jobs go on, and `fairlease up` finds them again", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print("stopped; running jobs go on, and `fairlease up` finds them again", file=sys.stderr)
     return 0
 
 
@@ -214,12 +226,23 @@ def remembered(home: Path) -> Wanted:
     """What the last `up` in this directory was asked for."""
     try:
         wanted = understood((home / CELL_FILE).read_bytes(), Wanted)
+        _refuse_names(home / CELL_FILE, wanted)
         # A cluster that no agent takes was never served: earlier releases kept it all the same.
         return wanted if is_cluster(wanted.simulate) else msgspec.structs.replace(wanted, simulate="")
     except FileNotFoundError:
         return Wanted()
     except (OSError, Unreadable) as error:
         raise CommandError(EXIT_CONFIG, f"{home / CELL_FILE}: {error}", way_out="delete the file") from error
+
+
+def _refuse_names(path: Path, wanted: Wanted) -> None:
+    """What stands in the file by hand is held to the rules of the command line: the bus would not take it."""
+    names = [*wanted.accounts, *wanted.bots, *(name for agent, hosts in wanted.agents for name in (agent, *hosts))]
+    strange = next((name for name in names if not is_name(name)), None)
+    problem = "accounts: there is none" if not wanted.accounts else ""
+    problem = f"{strange[:80]!r} is not a name" if strange is not None else problem
+    if problem:
+        raise CommandError(EXIT_CONFIG, f"{path}: {problem}", way_out="mend it, or delete the file")
 
 
 def is_cluster(text: str) -> bool:
@@ -232,6 +255,4 @@ def is_cluster(text: str) -> bool:
 
 def keep(home: Path, wanted: Wanted) -> None:
     """Remember it for the next start."""
-    fresh = home / (CELL_FILE + ".new")
-    fresh.write_text(json.dumps(msgspec.to_builtins(wanted)) + "\n", encoding="utf-8")
-    fresh.replace(home / CELL_FILE)
+    replace(home / CELL_FILE, json.dumps(msgspec.to_builtins(wanted)) + "\n")

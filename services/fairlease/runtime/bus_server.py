@@ -6,6 +6,7 @@ server's own process, because two servers on one store would destroy it, and the
 Everything here is blocking and light: no event loop, no client library.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import importlib.metadata
@@ -26,7 +27,8 @@ from typing import TYPE_CHECKING, Final
 
 from fairlease.runtime import bus_binary
 from fairlease.runtime.errors import BusAway, ConfigWrong
-from fairlease.runtime.settings import BUS_FILE, OWN_SERVER, url_in
+from fairlease.runtime.settings import BUS_FILE, MOST_PORT, OWN_SERVER, url_in
+from fairlease.runtime.whole_file import replace
 from fairlease_schemas.subjects import VERBS
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fairlease.bus")
 
 HOST: Final = "127.0.0.1"
+BUS_LOG: Final = "bus.log"
 MAX_PAYLOAD: Final = 512 * 1024
 MAX_CONNECTIONS: Final = 16_384
 _OWN_FILES: Final = 1_024
@@ -50,7 +53,7 @@ max_payload: {max_payload}
 max_control_line: 4096
 max_connections: {connections}
 write_deadline: "10s"
-log_file: "{home}/bus.log"
+log_file: "{home}/{log}"
 log_size_limit: 16777216
 jetstream {{
   store_dir: "{home}/jetstream"
@@ -125,8 +128,9 @@ def start(
     chosen = port or _last_port(home) or _free_port()
     # A name of its own at each start: what answers on the port may be another server.
     name = f"fairlease-{secrets.token_hex(6)}"
-    lock = _locked(home)
-    try:
+    with contextlib.ExitStack() as stack:
+        lock = _locked(home)
+        stack.callback(os.close, lock)
         conf = home / "bus.conf"
         connections = _connections()
         values: dict[str, object] = {
@@ -135,32 +139,34 @@ def start(
             "host": HOST,
             "port": chosen,
             "home": home,
+            "log": BUS_LOG,
             "max_payload": MAX_PAYLOAD,
         }
         values["access"] = access.text if access is not None else _OPEN
         if access is not None:
             _move_in(home, access)  # while nothing else runs on this directory
-        conf.write_text(_CONFIG.format(**values), encoding="utf-8")
+        replace(conf, _CONFIG.format(**values))
+        own_words = os.open(home / BUS_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        stack.callback(os.close, own_words)
+        said_before = os.fstat(own_words).st_size
         process = subprocess.Popen(  # noqa: S603 - the arguments are ours
             [str(binary), "-c", str(conf)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=own_words,  # where it says what is wrong with its configuration, and why it panicked
             cwd=home,
             start_new_session=True,  # Ctrl-C at a terminal is for us, who then stop things in order
             pass_fds=(lock,),
             preexec_fn=_death_signal() if dies_with_parent else None,  # noqa: PLW1509 - it calls only prctl
         )
-    finally:
-        os.close(lock)
     server = BusServer(process, f"nats://{HOST}:{chosen}", home)
     try:
         reading_s = access.reading_s if access is not None else 0.0
-        _await_answer(server, chosen, name, time.monotonic() + limit_s + reading_s)
+        _await_answer(server, chosen, name, time.monotonic() + limit_s + reading_s, said_before)
+        replace(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     except BaseException:
-        server.kill()
+        server.kill()  # also one that nobody would find
         raise
-    _write_atomically(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     return server
 
 
@@ -254,15 +260,15 @@ def _death_signal() -> Callable[[], None]:
     return ask
 
 
-def _await_answer(server: BusServer, port: int, name: str, until_s: float) -> None:
+def _await_answer(server: BusServer, port: int, name: str, until_s: float, said_before: int) -> None:
     """Returns once the server of that name is there with its JetStream."""
     while time.monotonic() < until_s:
         if not server.is_running():
-            raise ConfigWrong(_why_it_left(server, port))
+            raise ConfigWrong(_why_it_left(server, port, said_before))
         if _is_there(port, name):
             return
         time.sleep(_POLL_S)
-    raise BusAway(f"the bus on port {port} does not answer; its own words are in {server.home / 'bus.log'}")
+    raise BusAway(f"the bus on port {port} does not answer; its own words are in {server.home / BUS_LOG}")
 
 
 def _is_there(port: int, name: str) -> bool:
@@ -284,34 +290,30 @@ def _is_there(port: int, name: str) -> bool:
         return False
 
 
-def _why_it_left(server: BusServer, port: int) -> str:
-    """The server's last words, in one line."""
+def _why_it_left(server: BusServer, port: int, said_before: int) -> str:
+    """The server's last words since this start, in one line; its log had so many bytes before."""
     try:
-        lines = (server.home / "bus.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        data = (server.home / BUS_LOG).read_bytes()
     except OSError:
-        lines = []
-    fatal = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "it said nothing")
+        data = b""
+    data = data[said_before:] if len(data) >= said_before else data  # a full log was begun anew
+    lines = [line for line in data.decode(errors="replace").splitlines() if line.strip()]
+    fatal = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "")
+    said = fatal or (lines[-1] if lines else "it said nothing")
     return (
-        f"nats-server left with code {server.process.returncode} ({fatal.strip()[-200:]}); if port {port} is taken, "
+        f"nats-server left with code {server.process.returncode} ({said.strip()[-200:]}); if port {port} is taken, "
         f"stop what holds it or delete {server.home / BUS_FILE} to get another one"
     )
 
 
 def _last_port(home: Path) -> int | None:
+    """The port of the last start; None where it never ran, or the file names none."""
     tail = url_in(home).rpartition(":")[2]
-    return int(tail) if tail.isdigit() else None
+    port = int(tail) if tail.isascii() and tail.isdigit() and len(tail) <= 5 else 0
+    return port if 0 < port <= MOST_PORT else None
 
 
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    fresh = path.with_suffix(".new")
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)

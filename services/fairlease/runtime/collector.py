@@ -31,8 +31,10 @@ class LightExporter(SpanExporter):
             told = msgspec.json.encode(export_of(spans))
             connection.request("POST", self._path, told, {"Content-Type": "application/json"})
             status = connection.getresponse().status
-        except client.HTTPException as error:
-            raise OSError(f"the collector answers what is not HTTP ({type(error).__name__})") from error
+        except (client.HTTPException, UnicodeError) as error:  # the second of a name that no host can have
+            raise OSError(
+                f"the collector cannot be asked, or its answer is not HTTP ({type(error).__name__})"
+            ) from error
         finally:
             connection.close()
         if status >= 300:

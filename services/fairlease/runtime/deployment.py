@@ -6,7 +6,6 @@ The surprising choice: the servers' files hold the routes' password, so they are
 again, with the same keys, whenever the cell's file changes.
 """
 
-import os
 import secrets
 import tomllib
 from collections.abc import Callable, Iterable
@@ -21,6 +20,7 @@ from fairlease.runtime.bus_server import MAX_PAYLOAD
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.permissions import Identity, Plan, identities
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS
+from fairlease.runtime.whole_file import replace
 from fairlease_schemas.address import is_address
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.subjects import Subjects
@@ -47,8 +47,10 @@ jetstream {{
   # An acknowledgement means: on disk. A power cut takes back nothing.
   sync_interval: always
 }}
-{tls}{cluster}include "{accounts}"
+{tls}{cluster}{accounts}
 """
+_ACCOUNTS: Final = f'include "{ACCOUNTS_FILE}"'
+"""The last line, so that a file that was cut short does not have it."""
 _TLS: Final = """\
 {indent}tls {{
 {indent}  cert_file: "{tls}/server.crt"
@@ -149,6 +151,8 @@ def _problems(cell: Deployment) -> Iterable[str]:
     for field, name in names:
         if not is_name(name):
             yield f"{field}: {name[:80]!r} is not a name; write 1 to 63 of a-z, 0-9 and '-'"
+    if any(f"{server.name}.conf" == ACCOUNTS_FILE for server in cell.servers):
+        yield f"servers.name: a server's file would be {ACCOUNTS_FILE}, where the accounts stand; name it otherwise"
     if not cell.accounts:
         yield "accounts: there is none, so nobody could hand in a job; write at least one"
     if len(cell.servers) not in SERVER_COUNTS:
@@ -200,11 +204,11 @@ def write(cell: Deployment, out: Path, guests: tuple[Callable[[Plan], Identity],
     """
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     people = (*identities(cell.plan), *(guest(cell.plan) for guest in guests))
-    _replace(out / ACCOUNTS_FILE, access(out, cell.subjects, people).text)
+    replace(out / ACCOUNTS_FILE, access(out, cell.subjects, people).text)
     password = _password(out)
     made = []
     for server in cell.servers:
-        _replace(out / f"{server.name}.conf", config(cell, server, password))
+        replace(out / f"{server.name}.conf", config(cell, server, password))
         made.append(out / f"{server.name}.conf")
     return made
 
@@ -227,8 +231,13 @@ def config(cell: Deployment, server: Server, password: str) -> str:
         store=f"{bus.store}/{server.name}" if bus.listen in _LOOPBACK else bus.store,
         tls=sealed,
         cluster=_cluster(cell, server, password) if is_many else "",
-        accounts=ACCOUNTS_FILE,
+        accounts=_ACCOUNTS,
     )
+
+
+def has_accounts(conf: str) -> bool:
+    """Whether a server's configuration names the accounts; a server without them lets in everybody, from everywhere."""
+    return _ACCOUNTS in conf.splitlines()
 
 
 def _cluster(cell: Deployment, server: Server, password: str) -> str:
@@ -251,21 +260,8 @@ def _password(out: Path) -> str:
     """What servers of this bus know of each other, made at the first time."""
     path = out / keys.KEYS / ROUTES_PASSWORD
     if not path.exists():
-        _replace(path, secrets.token_hex(32) + "\n", mode=0o400)
+        replace(path, secrets.token_hex(32) + "\n", mode=0o400)
     return path.read_text(encoding="utf-8").strip()
-
-
-def _replace(path: Path, text: str, mode: int = 0o600) -> None:
-    """On disk before it has its name; never readable by others."""
-    fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _bracketed(host: str) -> str:

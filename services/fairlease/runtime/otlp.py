@@ -18,15 +18,21 @@ _IS_REMOTE: Final = 0x200
 
 
 class FileExporter(SpanExporter):
-    """Appends each export in one write, so that several processes may share the file. Raises OSError."""
+    """Appends each export in one write, so that several processes may share the file. Raises OSError.
+
+    Nothing waits for it: a pipe that nobody reads is refused, and one that is full takes nothing.
+    """
 
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+        self._begin = b""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        line = msgspec.json.encode(export_of(spans)) + b"\n"
+        line = self._begin + msgspec.json.encode(export_of(spans)) + b"\n"
         if os.write(self._file, line) < len(line):
+            self._begin = b"\n"  # what stands there of it is a broken line, and shall break no other
             raise OSError("the file took a part of them: is its disk full?")
+        self._begin = b""
         return SpanExportResult.SUCCESS
 
 

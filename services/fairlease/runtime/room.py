@@ -37,6 +37,7 @@ class Room:
         self.is_closed = False
         self._store = store
         self._is_alarmed = False
+        self._is_unseen = False
 
     async def watch(self) -> None:
         """Looks for ever, twice a second, and says when something changed."""
@@ -51,8 +52,11 @@ class Room:
         try:
             seen = os.statvfs(self._store)
         except OSError as error:
-            log.warning("the bus's disk cannot be looked at: %s", error)
+            if not self._is_unseen:
+                log.warning("the bus's disk cannot be looked at: %s", error)
+            self._is_unseen = True
             return
+        self._is_unseen = False
         used, free = seen.f_blocks - seen.f_bfree, seen.f_bavail
         self.used_permille = used * 1_000 // max(1, used + free)
         self.free_mib = free * seen.f_frsize // _MIB

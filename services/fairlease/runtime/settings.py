@@ -101,7 +101,7 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
     schemes that are not some of https, ssh and file.
     """
     seen = os.environ if env is None else env
-    home = Path(seen.get("FAIRLEASE_HOME", "") or "~/.fairlease").expanduser().absolute()
+    home = _home_in(seen.get("FAIRLEASE_HOME", ""))
     settings = Settings(
         state_dir=home,
         url=seen.get("FAIRLEASE_URL", "").strip() or url_in(home),
@@ -128,6 +128,16 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         if not is_name(value):
             raise ConfigWrong(f"{name}={value[:80]!r} is not a name: write 1 to 63 of a-z, 0-9 and '-', as in 'lab'")
     return settings
+
+
+def _home_in(text: str) -> Path:
+    """The state directory written there; ConfigWrong where nobody knows whose home is meant, as in many containers."""
+    try:
+        return Path(text or "~/.fairlease").expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigWrong(
+            f"FAIRLEASE_HOME={text[:200]!r} cannot be found: there is no such user, or no HOME; write an absolute path"
+        ) from error
 
 
 def labels_in(text: str) -> tuple[tuple[str, str], ...]:
@@ -185,6 +195,8 @@ def url_in(state_dir: Path) -> str:
         raise ConfigWrong(f"{path}: cannot be read ({error.strerror}); mend its rights or set FAIRLEASE_URL") from error
     try:
         url = json.loads(data)["url"]
+        if not isinstance(url, str):
+            raise TypeError(url)  # noqa: TRY301 - it is as wrong as no JSON, and told alike
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigWrong(f"{path}: is not {{\"url\": ...}}; delete it and start 'fairlease up' again") from error
-    return str(url)
+    return url

@@ -19,6 +19,7 @@ import msgspec
 log = logging.getLogger("fairlease.snapshot")
 
 KEPT: Final = 2
+_FRESH: Final = ".new"
 _SUFFIX: Final = ".fold"
 _SOURCES: Final = ("fairlease.core", "fairlease_schemas")
 
@@ -67,13 +68,18 @@ class SnapshotStore:
         }
         line = json.dumps({**header, "sha256": _digest(header, snapshot.state)}).encode() + b"\n"
         path = self._directory / f"{snapshot.position:020d}{_SUFFIX}"
-        fresh = path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(line)
-            file.write(snapshot.state)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        for left in self._directory.glob(f"*{_FRESH}"):  # by a crash
+            left.unlink(missing_ok=True)
+        fresh = path.with_suffix(_FRESH)
+        try:
+            with fresh.open("wb") as file:
+                file.write(line)
+                file.write(snapshot.state)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)  # a part of one would keep the room that a full disk wants
         directory = os.open(self._directory, os.O_RDONLY)
         try:
             os.fsync(directory)

@@ -9,6 +9,7 @@ lives on after a write that failed is ended here, for its log would take nothing
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -31,7 +32,8 @@ from fairlease.runtime.errors import STAYS_DOWN, BusAway, ConfigWrong
 from fairlease.runtime.parent import PARENT_VARIABLE
 from fairlease.runtime.permissions import Identity, Plan, identities
 from fairlease.runtime.room import Room
-from fairlease.runtime.settings import Settings, simulated_host
+from fairlease.runtime.settings import MOST_PORT, Settings, simulated_host
+from fairlease.runtime.spans import check_sink
 from fairlease.runtime.tasks import end
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health
@@ -46,6 +48,7 @@ STOP_LIMIT_S: Final = 5.0
 READY_LIMIT_S: Final = 30.0
 WATCH_S: Final = 1.0
 _ASK_S: Final = 0.5
+_LAST_BYTES: Final = 16 * 1024
 _RECOVERY_S: Final = 10.0
 """How long a bus that was ended for a stalled log is given before that is looked at again."""
 
@@ -119,6 +122,7 @@ class Supervisor:
         self._access: Access | None = None
         self.processes: dict[str, Process] = {}
         self.restarts: dict[str, int] = {}
+        self._left: dict[str, int] = {}
         self._bus: bus_server.BusServer | None = None
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._is_stopping = False
@@ -133,8 +137,10 @@ class Supervisor:
         return self.settings.state_dir / "logs"
 
     async def start(self) -> None:
-        """Start the bus, declare the streams, start every part. Raises ConfigWrong or BusAway."""
-        self.logs.mkdir(parents=True, exist_ok=True)
+        """Start the bus, declare the streams, start every part. Raises ConfigWrong, BusAway or OSError."""
+        self._check()
+        self.settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.logs.mkdir(exist_ok=True)
         self._access = access(self.settings.state_dir, self.settings.subjects, self._people())
         self._start_bus()
         key = keys.make(self.settings.state_dir, keys.DEPLOYER)
@@ -149,7 +155,10 @@ class Supervisor:
             self._start_keeper(part.name, self._keep(part))
 
     async def wait_ready(self, limit_s: float = READY_LIMIT_S, *, hosts: int = 0) -> None:
-        """Return once every service has folded the log, and `hosts` hosts are registered; else BusAway."""
+        """Return once every service has folded the log, and `hosts` hosts are registered; else BusAway.
+
+        ConfigWrong at once, with its last words, for a part that is needed and stays down.
+        """
         until_s = time.monotonic() + limit_s
         key = keys.make(self.settings.state_dir, keys.client_name(self.settings.accounts[0]))
         client = await connect(self.url, "fairlease-ready", key=key, exit_on_close=False)
@@ -157,8 +166,9 @@ class Supervisor:
             waiting = {part.arguments[1] for part in self.parts.values() if part.arguments[1] in SERVICES}
             while True:
                 waiting -= {name for name in sorted(waiting) if await self._is_ready(client, name)}
-                if not waiting and await self._registered(client) >= hosts:
+                if not waiting and (not hosts or await self._registered(client) >= hosts):
                     return
+                self._refuse_gone(waiting or {"agent"})
                 if time.monotonic() > until_s:
                     late = ", ".join(sorted(waiting)) or "the agents"
                     raise BusAway(f"not ready after {limit_s:g} s: {late}; what they said is in {self.logs}")
@@ -173,8 +183,7 @@ class Supervisor:
         for process in self.processes.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-        for name, process in self.processes.items():
-            await _ended(name, process)
+        await asyncio.gather(*(_ended(name, process) for name, process in self.processes.items()))
         if self._bus is not None:
             await asyncio.to_thread(self._bus.stop)
 
@@ -182,6 +191,28 @@ class Supervisor:
         """The process id of a part as it runs now; 0 while it is away."""
         process = self.processes.get(name)
         return process.pid if process is not None and process.returncode is None else 0
+
+    def _check(self) -> None:
+        """ConfigWrong for what the parts would only say one by one, each in its log."""
+        first, last = self.settings.metrics_port, len(self.parts) - 1
+        if first and first + last > MOST_PORT:
+            raise ConfigWrong(
+                f"FAIRLEASE_METRICS_PORT={first}: {last + 1} parts count on from it, beyond {MOST_PORT}; "
+                f"name one up to {MOST_PORT - last}, or 0"
+            )
+        if self.settings.traces:
+            check_sink(self.settings.traces)
+
+    def _refuse_gone(self, waited_for: set[str]) -> None:
+        """ConfigWrong where nobody is left of one that is waited for: each of its replicas stays down."""
+        for kind in sorted(waited_for):
+            names = [part.name for part in self.parts.values() if part.arguments[1] == kind]
+            if names and all(name in self._left for name in names):
+                name = names[0]
+                said = _last_words(self.logs / f"{name}.log")
+                raise ConfigWrong(
+                    f"{name} left with code {self._left[name]} and stays down: {said}; more is in {self.logs}"
+                )
 
     def _people(self) -> tuple[Identity, ...]:
         own = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
@@ -202,19 +233,25 @@ class Supervisor:
         self.url = self._bus.url
 
     async def _keep_bus(self) -> None:
-        """Start the bus again whenever it dies."""
-        wait = _Wait()
+        """Start the bus again whenever it dies, until it can be: its disk may be full, its port taken meanwhile."""
+        wait, told = _Wait(), ""
         while True:
             bus = self._bus
             assert bus is not None, "kept before it was started"
             await asyncio.to_thread(bus.process.wait)
             if self._is_stopping:
                 return
-            log.warning("the bus left with code %s, starting it again", bus.process.returncode)
+            if not told:
+                log.warning("the bus left with code %s, starting it again", bus.process.returncode)
             self.restarts["bus"] = self.restarts.get("bus", 0) + 1
             await wait.after_end()
-            with contextlib.suppress(BusAway, ConfigWrong):
+            try:
                 self._start_bus()
+                told = ""
+            except (BusAway, ConfigWrong, OSError) as error:
+                if str(error) != told:
+                    log.error("the bus cannot be started, trying on: %s", error)  # noqa: TRY400 - its text is for people
+                told = str(error)
 
     async def _watch_log(self) -> None:
         """End a bus whose log takes nothing: after a write that failed it answers, and stores no more until a start.
@@ -260,21 +297,28 @@ class Supervisor:
         """Start the part, and again whenever it leaves."""
         wait = _Wait()
         while True:
-            process = await self._spawn(part)
+            try:
+                process = await self._spawn(part)
+            except OSError as error:  # no process, no open file or no room for its log is left, for now
+                log.error("%s cannot be started, trying on: %s", part.name, error)  # noqa: TRY400 - as above
+                await wait.after_end()
+                continue
             self.processes[part.name] = process
             code = await process.wait()
             if self._is_stopping:
                 return
             if code in STAYS_DOWN:
                 log.error("%s left with code %s and stays down; why is in %s", part.name, code, self.logs)
+                self._left[part.name] = code
                 return
             self.restarts[part.name] = self.restarts.get(part.name, 0) + 1
             log.warning("%s left with code %s, starting it again", part.name, code)
             await wait.after_end()
 
     async def _spawn(self, part: Part) -> Process:
+        inherited = {name: value for name, value in os.environ.items() if name != "FAIRLEASE_METRICS_PORT"}
         env = {
-            **os.environ,
+            **inherited,
             **self._metrics(part),
             "FAIRLEASE_HOME": str(self.settings.state_dir),
             "FAIRLEASE_URL": self.url,
@@ -297,9 +341,14 @@ class Supervisor:
             )
 
     def _metrics(self, part: Part) -> dict[str, str]:
-        """One port can be one process's: the parts count on from the one that was named, in their order."""
+        """One port can be one process's: the parts count on from the one that was named, in their order.
+
+        Without one in the settings there is none, whatever this environment says: it may name that of another cell.
+        """
         first = self.settings.metrics_port
-        return {"FAIRLEASE_METRICS_PORT": str(first + list(self.parts).index(part.name))} if first else {}
+        if first is None:
+            return {}
+        return {"FAIRLEASE_METRICS_PORT": str(first and first + list(self.parts).index(part.name))}
 
     async def _is_ready(self, client: Client, service: str) -> bool:
         health = await self._health(client, service)
@@ -334,6 +383,21 @@ class _Wait:
         await asyncio.sleep(self._wait_s)
         self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
         self._since_s = time.monotonic()
+
+
+def _last_words(log_file: Path) -> str:
+    """The last line that a part wrote, in its own words; a line of its log is JSON, an error of a command is text."""
+    try:
+        with log_file.open("rb") as said:
+            said.seek(max(0, said.seek(0, os.SEEK_END) - _LAST_BYTES))
+            lines = said.read(_LAST_BYTES).decode(errors="replace").split("\n")
+    except OSError as error:
+        return f"its log cannot be read ({error.strerror})"
+    last = next((line for line in reversed(lines) if line and not line.startswith(" ")), "it said nothing")
+    try:
+        return str(json.loads(last)["text"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return last.removeprefix("fairlease: ")
 
 
 async def _ended(name: str, process: Process) -> None:

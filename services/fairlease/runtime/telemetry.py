@@ -7,6 +7,7 @@ newline in it forges no line, neither here nor where lines are shown. And it hol
 position of its fold, and a line about a job or an attempt has the job's trace.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -63,7 +64,7 @@ def line_formatter(service: str, replica: str, env: Mapping[str, str] | None = N
 
 def configure(service: str, replica: str = "", *, level: str = "INFO", stream: TextIO | None = None) -> None:
     """Sends everything logged in this process to stderr in that form; called once, at the start."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _Sink(stream or sys.stderr)
     handler.setFormatter(line_formatter(service, replica))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -78,6 +79,19 @@ def configure(service: str, replica: str = "", *, level: str = "INFO", stream: T
     root.setLevel(level)
     logging.getLogger("nats").setLevel(logging.CRITICAL)  # it logs what its callbacks are told too
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+class _Sink(logging.StreamHandler[TextIO]):
+    """Where lines go. `logging` would print what it could not write, message and all, past the redaction."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
+        """Says that a line is lost, of which level and why; nothing where that cannot be written either."""
+        told = {"levelno": record.levelno, "levelname": record.levelname, "name": record.name}
+        why = type(sys.exc_info()[1]).__name__
+        with contextlib.suppress(Exception):
+            line = logging.makeLogRecord({**told, "msg": f"a line of the log is lost ({why})", "args": ()})
+            self.stream.write(self.format(line) + self.terminator)
+            self.flush()
 
 
 def _said(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:

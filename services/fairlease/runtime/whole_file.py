@@ -1,0 +1,18 @@
+"""A small file that is replaced whole: who reads it finds the old one or the new one, also after a power cut."""
+
+import os
+import secrets
+from pathlib import Path
+
+
+def replace(path: Path, text: str, mode: int = 0o600) -> None:
+    """On disk before it has its name, and never readable by more than `mode` says; OSError leaves the old one."""
+    fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
