@@ -51,6 +51,7 @@ OF_BEFORE: Final = "the machine was started anew since it was granted"
 _RETRY_S: Final = 2.0
 _ATTEMPT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,126}")
 _SEEN: Final = "order.json"
+_MARK_CHARS: Final = 32
 _FILES: Final = {"run-started": layout.STARTED, "run-gone": layout.GONE}
 
 
@@ -109,9 +110,11 @@ class Host:
         self._witness = failure.Witness(devices, home)
         self._gathering: set[asyncio.Task[None]] = set()
         self._boot = process.boot_id()
+        self.incarnation = _life(home, self._boot)
+        """Which life of this host it is."""
         self.lease = Lease(home, self._boot)
         self.announced = asyncio.Event()
-        """Set once the bus knows which boot this is."""
+        """Set once the bus knows which life this is."""
         self._order: HostOrder | None = None
         self._order_term = 0
         self._seen = (0, 0)
@@ -172,11 +175,6 @@ class Host:
                 self._say_up()  # another life's word came after ours, or ours is still on its way
         self.lease.set_length(order.lease_ms)
         self._agree()
-
-    @property
-    def incarnation(self) -> str:
-        """Which life of this host it is: the kernel's boot id."""
-        return self._boot
 
     def run(self, attempt: AttemptId) -> Run | None:
         """A run whose log can be read."""
@@ -265,7 +263,7 @@ class Host:
 
     def _is_for_this_boot(self) -> bool:
         """Whether the order was made for this life of the host: what others began is gone, and begins nowhere here."""
-        return self._order is not None and self._order.incarnation in ("", self._boot)
+        return self._order is not None and self._order.incarnation in ("", self.incarnation)
 
     def _may_start(self) -> bool:
         """Whether the host has its lease, and the order came in its present term: one from before may be over."""
@@ -439,7 +437,7 @@ class Host:
 
     # what it says --------------------------------------------------------------------------------
     def _say_up(self) -> None:
-        up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
+        up = HostUp(incarnation=self.incarnation, inventory=self._devices.inventory())
         self.outbox.put("host-up", canonical(up), self.announced.set)
 
     def _changed(self, run: Run) -> None:
@@ -545,3 +543,13 @@ class Host:
             self._runs.forget(run)
             self._checkpoints.forget(run.attempt)
             self._said -= {(run.attempt, kind) for kind in ("run-ready", "run-started", "run-gone")}
+
+
+def _life(home: Path, boot: str) -> str:
+    """The kernel's boot id; behind a restore with a mark, because nothing here knows what this boot began before."""
+    try:
+        return f"{boot}-{layout.content(str(home.parent / layout.LIFE)).decode('ascii', 'replace')[:_MARK_CHARS]}"
+    except FileNotFoundError:
+        return boot
+    except layout.Spoiled:
+        return f"{boot}-spoiled"

@@ -22,13 +22,13 @@ from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
 from fairlease.cli.serve import site_of
 from fairlease.runtime import keys
+from fairlease.runtime.backup import CELL_FILE
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
 from fairlease.runtime.telemetry import configure
 from fairlease_schemas.codec import Unreadable, understood
 
-CELL_FILE: Final = "cell.json"
 EXIT_NOT_READY: Final = 69
 
 
