@@ -28,12 +28,13 @@ class Burning(Up):
         return self.home.parent / "starts"
 
     def burn(self) -> None:
-        """Everything of it is gone at once: processes, jobs, disk."""
+        """Everything of it is gone at once: processes, jobs, disk. What the next life begins is told apart."""
         process.kill_all(self.home)
         if self.process is not None:
             self.process.wait()
             self.process = None
         shutil.rmtree(self.home)
+        self.starts.rename(self.starts.with_name("starts-lost"))
 
 
 @pytest.fixture
@@ -73,6 +74,22 @@ async def _backed_up_under_load(up: Burning, seed: int, *more: str) -> tuple[dic
     return json.loads(out), jobs[: len(up.jobs)], acknowledged
 
 
+async def _begun_again(up: Up, gang: Job) -> None:
+    """Returns once it runs on every host again. An operator releases it where faults of three hosts held it (7.7)."""
+    released = 0
+
+    async def runs() -> bool:
+        nonlocal released
+        await up.journal.read()
+        if len(up.journal.of_job(gang.id, "job-held")) > released:
+            code, _, said = await up.run("job", "release", gang.id)
+            assert code == 0, said
+            released += 1
+        return len(up.journal.of_job(gang.id, "attempt-started")) == 2 * gang.hosts
+
+    await eventually(runs, f"{gang.id} runs again")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("keys", [(), ("--with-keys",)], ids=["other keys", "the same keys"])
 @pytest.mark.parametrize("seed", [1])
@@ -100,7 +117,7 @@ async def test_a_cell_that_was_backed_up_at_work_goes_on_from_there_on_another_d
     again.forgotten = {f"host-{number:03d}" for number in range(1, HOSTS + 1)}
     try:
         await again.start()
-        await again.event(running.id, "attempt-started", count=2 * running.hosts)
+        await _begun_again(again, running)
         restored = [message.data for message in again.journal.messages][: made["log_position"]]
         assert restored == lost_log[: made["log_position"]]
         assert len(again.journal.of_job(running.id, "job-requeued")) == 1
@@ -109,8 +126,9 @@ async def test_a_cell_that_was_backed_up_at_work_goes_on_from_there_on_another_d
         gate.touch()
         await again.over(limit_s=240)
         await again.judge()
-        began = [(attempt, host) for attempt, host in again.started() if attempt.startswith(running.id)]
-        assert len(began) == 2 * running.hosts, began
+        assert [attempt for attempt, _ in again.started() if attempt.startswith(running.id)] == [
+            f"{running.id}-a2"
+        ] * running.hosts
         code, out, said = await again.run("replay", "--live")
         assert code == 0, out + said
     finally:
