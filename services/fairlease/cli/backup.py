@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _back_up(args: argparse.Namespace, settings: Settings) -> int:
-    where, home = Path(args.file).absolute(), settings.state_dir
+    where, home = Path(args.file), settings.state_dir
     if where.exists():
         raise CommandError(FAILED, f"{where}: it is there already", way_out="name a new file")
     with _beside(where) as place:
@@ -137,7 +137,7 @@ def _say_made(output: Output, where: Path, manifest: Manifest, size: int, still_
 
 
 def _restore(args: argparse.Namespace, settings: Settings) -> int:
-    where, home = Path(args.file).absolute(), settings.state_dir.resolve()
+    where, home = Path(args.file), settings.state_dir.resolve()
     _refuse_used(home)
     manifest = backup.judge(where)
     if manifest.cell != settings.cell:
