@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import contextlib
 import hashlib
-import os
 import secrets
 import shutil
 import tempfile
@@ -21,17 +20,19 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlease.agent.layout import LIFE
+from fairlease.agent.layout import LIFE, sync_directory, write_whole
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.up import remembered
 from fairlease.runtime import backup, bus_server, keys, standstill
 from fairlease.runtime.access import access
 from fairlease.runtime.backup import CELL_FILE, BadBackup, Manifest
+from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import EXIT_CONFIG, ConfigWrong, ShellError
 from fairlease.runtime.export import export
+from fairlease.runtime.log import LogClient
 from fairlease.runtime.permissions import Plan, identities
-from fairlease.runtime.settings import Settings, read_settings
+from fairlease.runtime.settings import Settings, read_settings, url_in
 from fairlease.runtime.version import version
 
 _OPENS_S: Final = 120.0
@@ -58,6 +59,7 @@ def _back_up(args: argparse.Namespace, settings: Settings) -> int:
     where, home = Path(args.file), settings.state_dir
     if where.exists():
         raise CommandError(FAILED, f"{where}: it is there already", way_out="name a new file")
+    known = _known(settings)
     with _beside(where) as place:
         state = place / "state"
         state.mkdir(mode=0o700)
@@ -65,6 +67,11 @@ def _back_up(args: argparse.Namespace, settings: Settings) -> int:
         with contextlib.suppress(FileNotFoundError):  # a cell that never was ready has none
             shutil.copyfile(home / CELL_FILE, state / CELL_FILE)
         position, digest = _proved(place, state, settings)
+        if position < known:
+            raise standstill.CannotCopy(
+                f"the log has {known} records, and what was copied of it ends at {position}: it is damaged on disk; "
+                "keep the directory as it is, and restore a backup from before"
+            )
         if args.with_keys:
             _copy_keys(home, state)
         manifest = Manifest(
@@ -80,6 +87,26 @@ def _back_up(args: argparse.Namespace, settings: Settings) -> int:
         size = backup.write(where, manifest, state)
     _say_made(output_of(args), where, manifest, size, still_ms)
     return OK
+
+
+def _known(settings: Settings) -> int:
+    """How long the log is at least: as its bus says, or else as a service that was stopped has folded it.
+
+    A bus that starts on a damaged log leaves out what it cannot read, and says nothing [measured].
+    """
+    home = settings.state_dir
+    if standstill.is_running(home):
+        return asyncio.run(_tail(msgspec.structs.replace(settings, url=url_in(home))))
+    return max((int(fold.stem) for fold in (home / settings.cell).glob("*/*.fold") if fold.stem.isdigit()), default=0)
+
+
+async def _tail(settings: Settings) -> int:
+    key = keys.find(settings, keys.AUDIT)
+    client = await connect(settings, "fairlease-backup", key=key, exit_on_close=False)
+    try:
+        return await LogClient(client, settings.subjects).tail()
+    finally:
+        await client.close()
 
 
 def _proved(place: Path, state: Path, settings: Settings) -> tuple[int, str]:
@@ -150,7 +177,7 @@ def _restore(args: argparse.Namespace, settings: Settings) -> int:
             if backup.restore(where, state) != manifest:
                 raise BadBackup(f"{where}: it changed while it was read; restore a file that nobody writes")
             (state / "agent").mkdir(mode=0o700)
-            (state / "agent" / LIFE).write_text(secrets.token_hex(16), encoding="ascii")
+            write_whole(str(state / "agent" / LIFE), secrets.token_hex(16).encode(), is_durable=True)
             _put(state, home)
     output = output_of(args)
     if output.is_data or output.form == "name":
@@ -184,11 +211,7 @@ def _put(state: Path, home: Path) -> None:
     except OSError as error:
         way_out = "set FAIRLEASE_HOME to a directory below it, for a whole cell is put in its place at once"
         raise CommandError(FAILED, f"{home}: cannot be replaced ({error.strerror})", way_out=way_out) from error
-    fd = os.open(home.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_directory(str(home.parent))
 
 
 @contextlib.contextmanager

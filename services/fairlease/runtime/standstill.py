@@ -61,14 +61,33 @@ def copy(home: Path, to: Path) -> int:
         raise CannotCopy(f"{home} has no cell: {STORE}/ is not there; name the one of your cell by FAIRLEASE_HOME")
     to.mkdir(mode=0o700, parents=True)
     seen: dict[Path, Seen] = {}
-    lock = os.open(home / "bus.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with _locked(home) as is_ours:
+        if not is_ours:
+            return _copied_live(_bus_of(home), store, to, seen)
+        _pass(store, to, seen)
+        return 0
+
+
+def is_running(home: Path) -> bool:
+    """Whether a bus runs on this state directory."""
+    with _locked(home) as is_ours:
+        return not is_ours
+
+
+@contextlib.contextmanager
+def _locked(home: Path) -> Iterator[bool]:
+    """Keeps a bus from being started here meanwhile; False where one runs."""
+    try:
+        lock = os.open(home / "bus.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:  # no directory, no bus
+        yield True
+        return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _copied_live(_bus_of(home), store, to, seen)
+        yield False
     else:
-        _pass(store, to, seen)
-        return 0
+        yield True
     finally:
         os.close(lock)
 
