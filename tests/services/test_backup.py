@@ -256,6 +256,20 @@ def _flipped(data: bytes) -> bytes:
     return gzip.compress(bytes(plain))
 
 
+def _written(place: Path) -> Path:
+    """A backup that is whole, of a store that no server ever saw."""
+    state = place / "state"
+    (state / "jetstream").mkdir(parents=True)
+    (state / "jetstream/1.blk").write_bytes(b"FL_LAB_LOG " * 1_000)
+    files = backup.members_of(state)
+    manifest = Manifest(
+        form=1, cell="lab", release="", made_at_ms=1, log_position=1, log_sha256="", has_keys=False, files=files
+    )
+    backup.write(place / "cell.backup", manifest, state)
+    shutil.rmtree(state)
+    return place / "cell.backup"
+
+
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
     "no archive": lambda _: b"# a page\n" * 1_000,
@@ -271,16 +285,19 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_file_that_is_not_whole_is_refused_and_nothing_is_written(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[bytes], bytes],
 ) -> None:
-    where = _made(home, capsys)
+    where = _written(tmp_path)
     where.write_bytes(damage(where.read_bytes()))
-    monkeypatch.setenv("FAIRLEASE_HOME", str(home.parent / "again"))
+    monkeypatch.setenv("FAIRLEASE_HOME", str(tmp_path / "again"))
     code, out, err = _said(capsys, "restore", str(where))
     assert (code, out) == (FAILED, "")
     assert err.startswith(f"fairlease: {where}: ")
     assert "take another backup" in err
-    assert sorted(path.name for path in home.parent.iterdir()) == ["cell.backup", "home"]
+    assert list(tmp_path.iterdir()) == [where]
 
 
 def _archive(where: Path, manifest: dict[str, object], *members: tarfile.TarInfo) -> Path:
