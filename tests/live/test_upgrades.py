@@ -20,7 +20,7 @@ from tests.live.desk import Job
 from tests.live.workload import mixed
 
 
-@pytest.fixture(params=[1, 2], ids=["one of each service", "two of each service"])
+@pytest.fixture(params=[1, pytest.param(2, marks=pytest.mark.long)], ids=["one of each service", "two of each service"])
 async def cell(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cell]:
     async with cell_at(tmp_path / "cell", replicas=request.param) as cell:
         yield cell

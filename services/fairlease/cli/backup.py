@@ -96,7 +96,7 @@ def _known(settings: Settings) -> int:
     """
     home = settings.state_dir
     if standstill.is_running(home):
-        return asyncio.run(_tail(msgspec.structs.replace(settings, url=url_in(home))))
+        return asyncio.run(_tail(msgspec.structs.replace(settings, url=url_in(home), creds="")))
     return max((int(fold.stem) for fold in (home / settings.cell).glob("*/*.fold") if fold.stem.isdigit()), default=0)
 
 
