@@ -210,12 +210,27 @@ def _python(fence: Fence, page: Path) -> Iterator[str]:
             if module is not None and not hasattr(module, node.attr):
                 yield f"{node.value.id} has no {node.attr}"
     if page.as_posix() not in FRAGMENTS:
-        unknown = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(dir(builtins))
-        assigned = {
-            node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
-        for name in sorted(unknown - assigned - modules.keys() - TRAINING.keys() - {"save"}):
-            yield f"{name}: nothing says what that is"
+        yield from (
+            f"{name}: nothing says what that is" for name in sorted(_unknown(tree) - TRAINING.keys() - {"save"})
+        )
+
+
+def _unknown(tree: ast.Module) -> set[str]:
+    """Names that a program uses and neither makes, imports nor finds in Python."""
+    used, made = set[str](), set(dir(builtins))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name):
+                made.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                made.add(name)
+            case ast.alias():
+                made.add(node.asname or node.name.partition(".")[0])
+            case _:
+                pass
+    return used - made
 
 
 # data ------------------------------------------------------------------------------------------------------------
