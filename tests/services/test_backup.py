@@ -26,7 +26,7 @@ from fairlease.runtime.permissions import Plan, identities
 from fairlease.runtime.standstill import CannotCopy
 from fairlease_schemas.subjects import SERVICES, Subjects
 from tests.house.tree import ROOT
-from tests.services.bench import eventually, record, store
+from tests.services.bench import command, eventually, record, store
 
 SUBJECTS = Subjects("lab")
 RECORDS = 3
@@ -55,13 +55,16 @@ def home(bus: BusServer) -> Path:
 
 
 async def _filled(home: Path, url: str) -> None:
-    for who in (keys.DEPLOYER, keys.service_name("ledger")):
+    """Three records, and as many commands that wait."""
+    for who in (keys.DEPLOYER, keys.service_name("ledger"), keys.client_name("local")):
         client = await connect(url, "test", key=keys.make(home, who), exit_on_close=False)
         try:
             if who == keys.DEPLOYER:
                 await streams.declare(client, SUBJECTS, ("local",))
-            else:
-                for number in range(RECORDS):
+            for number in range(RECORDS):
+                if who == keys.client_name("local"):
+                    await command(client, SUBJECTS, f"job-{number}")
+                elif who != keys.DEPLOYER:
                     await store(client, SUBJECTS.log("ledger", "ledger"), record(basis=number, at_ms=number + 1))
         finally:
             await client.close()
@@ -125,9 +128,9 @@ def test_a_directory_without_a_cell_is_told_so(
     assert list(tmp_path.iterdir()) == []
 
 
-def _damage(home: Path) -> None:
-    """A bit of the log's only block is another one; a bus that starts on it leaves out what stands from there on."""
-    (block,) = (home / "jetstream/jetstream/LOG/streams/FL_LAB_LOG/msgs").glob("*.blk")
+def _damage(home: Path, stream: str) -> None:
+    """A bit of a stream's only block is another one; a bus that starts on it leaves out what stands from there on."""
+    (block,) = (home / "jetstream/jetstream").glob(f"*/streams/{stream}/msgs/*.blk")
     with block.open("r+b") as file:
         data = bytearray(file.read())
         data[len(data) // 2] ^= 1
@@ -135,19 +138,21 @@ def _damage(home: Path) -> None:
         file.write(data)
 
 
-@pytest.mark.parametrize("is_running", [True, False])
-def test_a_log_that_is_damaged_on_disk_is_no_backup(
-    bus: BusServer, home: Path, capsys: pytest.CaptureFixture[str], *, is_running: bool
+@pytest.mark.parametrize(
+    ("stream", "is_running"), [("FL_LAB_LOG", True), ("FL_LAB_LOG", False), ("FL_LAB_INBOX_local", True)]
+)
+def test_a_stream_that_is_damaged_on_disk_is_no_backup(
+    bus: BusServer, home: Path, capsys: pytest.CaptureFixture[str], stream: str, *, is_running: bool
 ) -> None:
     if not is_running:
         bus.kill()
         folded = home / "lab/ledger-a" / f"{RECORDS:020d}.fold"
         folded.parent.mkdir(parents=True)
         folded.touch()
-    _damage(home)
+    _damage(home, stream)
     code, _, err = _said(capsys, "backup", str(home.parent / "cell.backup"))
     assert code == FAILED
-    assert f"the log has {RECORDS} records, and what was copied of it ends at" in err
+    assert f"stream {stream} goes to {RECORDS}, and what was copied of it to" in err
     assert list(home.parent.iterdir()) == [home]
 
 

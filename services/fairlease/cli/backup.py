@@ -24,20 +24,23 @@ from fairlease.agent.layout import LIFE, sync_directory, write_whole
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.up import remembered
-from fairlease.runtime import backup, bus_server, keys, standstill
+from fairlease.runtime import api, backup, bus_server, keys, standstill
 from fairlease.runtime.access import access
 from fairlease.runtime.backup import CELL_FILE, BadBackup, Manifest
 from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import EXIT_CONFIG, ConfigWrong, ShellError
 from fairlease.runtime.export import export
-from fairlease.runtime.log import LogClient
 from fairlease.runtime.permissions import Plan, identities
 from fairlease.runtime.settings import Settings, read_settings, url_in
+from fairlease.runtime.streams import wanted
 from fairlease.runtime.version import version
 
 _OPENS_S: Final = 120.0
 """How long a copied store may take to be read: a large one is looked through as after a crash."""
 _MIB: Final = 1 << 20
+
+Ends = dict[str, int]
+"""The last sequence of streams, by their names."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,12 +69,7 @@ def _back_up(args: argparse.Namespace, settings: Settings) -> int:
         still_ms = standstill.copy(home, state / standstill.STORE)
         with contextlib.suppress(FileNotFoundError):  # a cell that never was ready has none
             shutil.copyfile(home / CELL_FILE, state / CELL_FILE)
-        position, digest = _proved(place, state, settings)
-        if position < known:
-            raise standstill.CannotCopy(
-                f"the log has {known} records, and what was copied of it ends at {position}: it is damaged on disk; "
-                "keep the directory as it is, and restore a backup from before"
-            )
+        position, digest = _proved(place, state, settings, known)
         if args.with_keys:
             _copy_keys(home, state)
         manifest = Manifest(
@@ -89,44 +87,64 @@ def _back_up(args: argparse.Namespace, settings: Settings) -> int:
     return OK
 
 
-def _known(settings: Settings) -> int:
-    """How long the log is at least: as its bus says, or else as a service that was stopped has folded it.
+def _known(settings: Settings) -> Ends:
+    """How far the streams go at least: as their bus says, or else as far as a service that was stopped has folded.
 
-    A bus that starts on a damaged log leaves out what it cannot read, and says nothing [measured].
+    A bus that starts on a damaged stream leaves out what it cannot read, and says nothing [measured].
     """
     home = settings.state_dir
     if standstill.is_running(home):
-        return asyncio.run(_tail(msgspec.structs.replace(settings, url=url_in(home), creds="")))
-    return max((int(fold.stem) for fold in (home / settings.cell).glob("*/*.fold") if fold.stem.isdigit()), default=0)
+        return asyncio.run(_ends(msgspec.structs.replace(settings, url=url_in(home), creds=""), _accounts(home)))
+    folded = [int(fold.stem) for fold in (home / settings.cell).glob("*/*.fold") if fold.stem.isdigit()]
+    return {settings.subjects.log_stream: max(folded, default=0)}
 
 
-async def _tail(settings: Settings) -> int:
+def _accounts(home: Path) -> tuple[str, ...]:
+    return remembered(home).accounts
+
+
+async def _ends(settings: Settings, accounts: tuple[str, ...]) -> Ends:
+    """The last sequence of every stream that is there, by the key of the audit."""
     key = keys.find(settings, keys.AUDIT)
     client = await connect(settings, "fairlease-backup", key=key, exit_on_close=False)
+    found = {}
     try:
-        return await LogClient(client, settings.subjects).tail()
+        for name in wanted(settings.subjects, accounts):
+            with contextlib.suppress(api.Refused):  # a bus of an earlier release lacks some
+                found[name] = int((await api.request(client, f"STREAM.INFO.{name}"))["state"]["last_seq"])
     finally:
         await client.close()
+    return found
 
 
-def _proved(place: Path, state: Path, settings: Settings) -> tuple[int, str]:
+def _proved(place: Path, state: Path, settings: Settings, known: Ends) -> tuple[int, str]:
     """Position and SHA-256 of the last record (0 and nothing for none) of a copied cell: it starts, and is read whole.
 
-    CannotCopy when it does not. Its keys are drawn for this and thrown away, so that nobody else has the cell's own.
+    CannotCopy when it does not, or a stream ends before what is `known` of it. Its keys are drawn for this and thrown
+    away, so that nobody else has the cell's own.
     """
-    people = identities(Plan(cell=settings.cell, accounts=remembered(state).accounts))
+    accounts = _accounts(state)
     home = place / "tried"
     home.mkdir(mode=0o700)
     (state / standstill.STORE).rename(home / standstill.STORE)
-    known, own = access(home, settings.subjects, people), settings.own_server
+    people = access(home, settings.subjects, identities(Plan(cell=settings.cell, accounts=accounts)))
+    own = settings.own_server
     try:
-        server = bus_server.start(home, access=known, dies_with_parent=True, limit_s=_OPENS_S, own_server=own)
+        server = bus_server.start(home, access=people, dies_with_parent=True, limit_s=_OPENS_S, own_server=own)
         try:
-            found = _end_of_log(place, Settings(state_dir=home, url=server.url, cell=settings.cell))
+            asked = Settings(state_dir=home, url=server.url, cell=settings.cell)
+            ends = asyncio.run(_ends(asked, accounts))
+            found = _end_of_log(place, asked)
         finally:
             server.stop()
     except ShellError as error:
         raise standstill.CannotCopy(f"what was copied does not start, so it is no backup: {error}") from error
+    for name, last in known.items():
+        if ends.get(name, 0) < last:
+            raise standstill.CannotCopy(
+                f"stream {name} goes to {last}, and what was copied of it to {ends.get(name, 0)}: it is damaged on "
+                "disk; keep the directory as it is, and restore a backup from before"
+            )
     (home / standstill.STORE).rename(state / standstill.STORE)
     return found
 
