@@ -1,5 +1,6 @@
 """One host and its orders: what repeats, gets lost, comes late or overlaps."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,25 @@ async def test_in_a_restored_directory_an_order_of_the_life_before_begins_nothin
     bench.host.obey(HostOrder(epoch=1, position=2, host=name, runs=(new,), incarnation=bench.host.incarnation))
     assert (await bench.gone(new)).end is End.SUCCEEDED
     assert starts(bench, old) == 0
+
+
+async def test_a_host_that_is_not_registered_yet_refuses_nothing_that_it_might_be_granted_again(state: Path) -> None:
+    """Given a host in a new life, when orders for the one before come first, then each run of before ends once."""
+    # rule: 7.6 7.7
+    bench = Bench(state, registered_s=600).open()
+    old, new = bench.part("old"), bench.part("new")
+    name = bench.devices.host
+    try:
+        for position in (1, 2):
+            bench.host.obey(HostOrder(epoch=1, position=position, host=name, runs=(old,), incarnation="0" * 32))
+            await asyncio.sleep(0.05)  # long enough for a report, had there been one
+        assert bench.of(old, RunGone) == []
+        of_before = replace(old, is_of_before=True)
+        bench.host.obey(HostOrder(epoch=1, position=3, host=name, runs=(of_before, new), incarnation=boot_id()))
+        assert (await bench.gone(new)).end is End.SUCCEEDED
+        assert [gone.detail for gone in bench.of(old, RunGone)] == [OF_BEFORE]
+    finally:
+        bench.close()
 
 
 async def test_a_mark_of_another_life_that_cannot_be_read_is_another_life_too(bench: Bench) -> None:

@@ -49,6 +49,8 @@ TRIES: Final = 3
 """So often is prepared what fails in a way that nobody thought of; then it is refused."""
 OF_BEFORE: Final = "the machine was started anew since it was granted"
 _RETRY_S: Final = 2.0
+REGISTERED_S: Final = 30.0
+"""How long after its start a host waits for an order for the life that it is, before it judges one for another."""
 _ATTEMPT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,126}")
 _SEEN: Final = "order.json"
 _MARK_CHARS: Final = 32
@@ -87,6 +89,7 @@ class Host:
         address: Callable[[], str] = lambda: LOOPBACK,
         users: Users | None = None,
         spans: Spans | None = None,
+        registered_s: float = REGISTERED_S,
     ) -> None:
         """`address` says where other hosts reach this one; it may take its time, and is asked in another thread.
 
@@ -124,6 +127,7 @@ class Host:
         self._said: set[tuple[AttemptId, str]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._is_open = False
+        self._registered_by_s = time.monotonic() + registered_s
 
     def open(self) -> None:
         """Adopts what is on disk, says that the host is up, and then all that was not acknowledged before."""
@@ -243,7 +247,7 @@ class Host:
             log.error("%s: an order names attempt %r, which cannot be a directory", self.id, wanted.attempt[:80])
             return False
         if wanted.is_of_before or not self._is_for_this_boot():
-            return self._refuse(wanted, End.FAULT, OF_BEFORE)
+            return self._judge_of_before(wanted)
         if wanted.stop:
             return self._refuse(wanted, End.CANCELLED, "never started")
         unknown = [gpu for gpu in wanted.gpus if gpu not in self._devices.inventory().gpus]
@@ -259,6 +263,19 @@ class Host:
                 self._fetching[wanted.attempt] = task
         elif held.isdisjoint(wanted.gpus) and self._may_start():
             return self._start(wanted, learned) if wanted.is_go else self._wait_for_others(wanted)
+        return True
+
+    def _judge_of_before(self, wanted: RunOrder) -> bool:
+        """Refuses what was granted to another life of this host, once it is known that it was.
+
+        An order for another life is no word of that yet: the next one, which comes when this life is registered, says
+        of each run whether it is of before. What is refused earlier would be granted here again, and refused again.
+        But a host that is not taken as it says gets no other order, so that is not waited for without end.
+        """
+        left_s = self._registered_by_s - time.monotonic()
+        if wanted.is_of_before or left_s <= 0:
+            return self._refuse(wanted, End.FAULT, OF_BEFORE)
+        self._look_again(left_s)
         return True
 
     def _is_for_this_boot(self) -> bool:
@@ -335,9 +352,16 @@ class Host:
             log.warning("%s: the state directory refuses, trying again: %s", attempt, error)
         else:
             log.error("%s: cannot be prepared, trying again", attempt, exc_info=error)
+        self._look_again(_RETRY_S)
+
+    def _look_again(self, in_s: float) -> None:
+        """Compares again then, or earlier where somebody asked for that."""
+        loop = asyncio.get_running_loop()
         if self._again is not None:
+            if loop.time() < self._again.when() <= loop.time() + in_s:
+                return
             self._again.cancel()
-        self._again = asyncio.get_running_loop().call_later(_RETRY_S, self._agree)
+        self._again = loop.call_later(in_s, self._agree)
 
     def _facts(self, wanted: RunOrder) -> Facts:
         return Facts(
