@@ -80,7 +80,15 @@ def contract(
 class Bench:
     """Host 1 of a cluster with eight GPUs; `home` is its state, `reports` what the bus acknowledged."""
 
-    def __init__(self, state: Path, *, log_bytes: int = 1 << 20, kept: int = 500, users: Users | None = None) -> None:
+    def __init__(
+        self,
+        state: Path,
+        *,
+        log_bytes: int = 1 << 20,
+        kept: int = 500,
+        users: Users | None = None,
+        registered_s: float = 0.2,
+    ) -> None:
         self.devices = SimulatedDevices(1, 8)
         self.home = state / "agent" / self.devices.host
         self.reports: list[HostUp | RunReady | RunStarted | RunGone | CheckpointDone] = []
@@ -97,7 +105,12 @@ class Bench:
         self.has_lease = True
         self.lease_ms = 60_000
         self.patience_s = 10.0
-        self._options: dict[str, Any] = {"log_bytes": log_bytes, "kept": kept, "users": users}
+        self._options: dict[str, Any] = {
+            "log_bytes": log_bytes,
+            "kept": kept,
+            "users": users,
+            "registered_s": registered_s,
+        }
         self._position = 0
         self._sender: asyncio.Task[None] | None = None
         self.host: Host = self._made()

@@ -1,5 +1,6 @@
 """One host and its orders: what repeats, gets lost, comes late or overlaps."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 
 from fairlease.agent import layout
 from fairlease.agent.contracts import read
-from fairlease.agent.host import Ready
+from fairlease.agent.host import OF_BEFORE, Ready
 from fairlease.agent.process import boot_id
 from fairlease_schemas.job import End
 from fairlease_schemas.orders import HostOrder, RunOrder
@@ -87,6 +88,47 @@ async def test_what_was_granted_before_the_machine_was_started_anew_never_begins
     bench.host.obey(HostOrder(epoch=1, position=2, host=name, runs=(wanted, new), incarnation=boot_id()))
     assert (await bench.gone(new)).end is End.SUCCEEDED
     assert len(bench.of(old, RunGone)) == 1
+
+
+async def test_in_a_restored_directory_an_order_of_the_life_before_begins_nothing(bench: Bench) -> None:
+    """Given the streams of a backup and an agent that knows no run of them, on the same boot of the same machine."""
+    # rule: 7.6 7.7
+    old, new = bench.part("old"), bench.part("new")
+    name, mark = bench.devices.host, "a1" * 16
+    (bench.home.parent / layout.LIFE).write_text(mark)
+    bench.restart()
+    assert bench.host.incarnation == f"{boot_id()}-{mark}"
+    bench.host.obey(HostOrder(epoch=1, position=1, host=name, runs=(old,), incarnation=boot_id()))
+    gone = await bench.gone(old)
+    assert (gone.end, gone.detail) == (End.FAULT, OF_BEFORE)
+    bench.host.obey(HostOrder(epoch=1, position=2, host=name, runs=(new,), incarnation=bench.host.incarnation))
+    assert (await bench.gone(new)).end is End.SUCCEEDED
+    assert starts(bench, old) == 0
+
+
+async def test_a_host_that_is_not_registered_yet_refuses_nothing_that_it_might_be_granted_again(state: Path) -> None:
+    """Given a host in a new life, when orders for the one before come first, then each run of before ends once."""
+    # rule: 7.6 7.7
+    bench = Bench(state, registered_s=600).open()
+    old, new = bench.part("old"), bench.part("new")
+    name = bench.devices.host
+    try:
+        for position in (1, 2):
+            bench.host.obey(HostOrder(epoch=1, position=position, host=name, runs=(old,), incarnation="0" * 32))
+            await asyncio.sleep(0.05)  # long enough for a report, had there been one
+        assert bench.of(old, RunGone) == []
+        of_before = replace(old, is_of_before=True)
+        bench.host.obey(HostOrder(epoch=1, position=3, host=name, runs=(of_before, new), incarnation=boot_id()))
+        assert (await bench.gone(new)).end is End.SUCCEEDED
+        assert [gone.detail for gone in bench.of(old, RunGone)] == [OF_BEFORE]
+    finally:
+        bench.close()
+
+
+async def test_a_mark_of_another_life_that_cannot_be_read_is_another_life_too(bench: Bench) -> None:
+    (bench.home.parent / layout.LIFE).mkdir()
+    bench.restart()
+    assert bench.host.incarnation == f"{boot_id()}-spoiled"
 
 
 async def test_an_order_for_another_boot_makes_the_agent_say_again_which_one_this_is(bench: Bench) -> None:

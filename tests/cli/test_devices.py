@@ -12,6 +12,7 @@ from fairlease.agent.devices import NoGpus, Site
 from fairlease.cli import up
 from fairlease.cli.exits import USAGE, CommandError
 from fairlease.cli.up import Served, Wanted
+from fairlease.runtime.backup import CELL_FILE
 from fairlease.runtime.settings import Settings
 from tests.cli.cell import Cell
 from tests.house.tree import ROOT
@@ -134,7 +135,7 @@ def test_what_was_said_at_an_earlier_start_stands_under_what_is_said_now(tmp_pat
 
 
 def test_a_cell_that_an_earlier_release_made_is_remembered(tmp_path: Path) -> None:
-    (tmp_path / up.CELL_FILE).write_text('{"accounts": ["local"], "simulate": "4x8"}')
+    (tmp_path / CELL_FILE).write_text('{"accounts": ["local"], "simulate": "4x8"}')
     assert up.remembered(tmp_path) == msgspec.structs.replace(Wanted(), simulate="4x8")
 
 

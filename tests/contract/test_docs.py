@@ -13,7 +13,7 @@ from fairlease.cli.parser import parse
 from fairlease.cli.verbs import build
 from fairlease.core.words import REASONS
 from fairlease_schemas.generate import entries, json_schemas, tag_of
-from tests.house.tree import ROOT, at, files, report, write
+from tests.house.tree import FOLDERS, ROOT, at, files, report, write
 
 TOP = ("README.md", "ARCHITECTURE.md", "DECISIONS.md", "CHANGELOG.md", "STYLE.md")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -23,9 +23,9 @@ RULE = re.compile(r"\*\*(\d+\.\d+)(?: \N{EN DASH} \d+\.(\d+))?[^*]*\*\*")
 
 
 def pages(root: Path) -> Iterator[Path]:
-    """Every page of the project: those of the top level that exist, and all of docs/."""
+    """Every page of the project: those of the top level that exist, of docs/, and what stands beside the sources."""
     yield from (root / name for name in TOP if (root / name).is_file())
-    yield from (path for path in files(root, "docs") if path.suffix == ".md")
+    yield from (path for path in files(root, *FOLDERS) if path.suffix == ".md")
 
 
 def page(name: str) -> str:

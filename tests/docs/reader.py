@@ -117,6 +117,11 @@ class Reader:
         self.first = Terminal(self.sources, place / "first.out", self._env)
         self.second = Terminal(self.sources, place / "second.out", self._env)
 
+    def prepare(self) -> None:
+        """Makes the environment, as somebody did who comes to a page that needs it."""
+        output, code = self.second.run("make setup")
+        assert code == 0, output
+
     def follow(self, page: Path) -> int:
         """Types all of the page; how many commands that were. NotAsThePageSays at the first difference."""
         names = Names()

@@ -13,12 +13,16 @@ is first printed to the end of the page.
 """
 
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+SESSIONS: Final = ("README.md", "docs/tour.md", "docs/operating.md")
+"""The pages that are typed, all of them."""
 FENCE: Final = re.compile(
-    r"^(?:<!-- (?P<mark>[^>]*?) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"^(?: *<!-- (?P<mark>[^>]*?) -->\n)?(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$",
+    re.DOTALL | re.MULTILINE,
 )
 NOT_RUN: Final = "not run: "
 FIRST_TERMINAL: Final = "first terminal"
@@ -57,7 +61,12 @@ def fences(page: Path) -> list[Fence]:
     """Every fenced block of the page, in order."""
     text = page.read_text(encoding="utf-8")
     return [
-        Fence(found["language"], found["body"], found["mark"] or "", 1 + text.count("\n", 0, found.start("language")))
+        Fence(
+            found["language"],
+            textwrap.dedent(found["body"]) if found["indent"] else found["body"],
+            found["mark"] or "",
+            1 + text.count("\n", 0, found.start("language")),
+        )
         for found in FENCE.finditer(text)
     ]
 

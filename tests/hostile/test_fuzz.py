@@ -7,6 +7,7 @@ each, `make test-long` many, and prints how many.
 import argparse
 import asyncio
 import base64
+import gzip
 import hashlib
 import io
 import json
@@ -38,7 +39,8 @@ from fairlease.core.decision import record_of
 from fairlease.core.world import World
 from fairlease.explainer.questions import AskPlan, handlers
 from fairlease.health import leases
-from fairlease.runtime import edge
+from fairlease.runtime import backup, edge
+from fairlease.runtime.backup import BadBackup
 from fairlease.runtime.bus import Message
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.settings import labels_in, url_in
@@ -310,6 +312,20 @@ def in_file(name: str, read: Callable[[], object]) -> Callable[[bytes], object]:
     return reader
 
 
+def backup_sample() -> bytes:
+    state, where = Path("state"), Path("sample.backup")
+    (state / "jetstream").mkdir(parents=True, exist_ok=True)
+    (state / "jetstream/1.blk").write_bytes(b"a" * 600)
+    where.unlink(missing_ok=True)
+    known = {"form": 1, "cell": "lab", "release": "", "made_at_ms": 0, "log_position": 1, "log_sha256": ""}
+    files = backup.members_of(state)
+    backup.write(where, backup.Manifest(**known, has_keys=False, files=files), state)
+    return where.read_bytes()
+
+
+backup_read = in_file("cell.backup", lambda: backup.judge(Path("cell.backup")))
+
+
 def snapshot_sample() -> bytes:
     place = Path("sample")
     SnapshotStore(place, "v").store(Snapshot(epoch=1, position=5, head=b"h" * 32, state=b"state"))
@@ -405,7 +421,13 @@ READERS: dict[str, Reader] = {
         in_file("bus.json", lambda: url_in(Path())), either(b'{"url":"x"}'), (ConfigWrong,)
     ),
     "what up remembers": Reader(
-        in_file(up.CELL_FILE, lambda: up.remembered(Path())), either(b'{"simulate":"2x8"}'), (CommandError,)
+        in_file(backup.CELL_FILE, lambda: up.remembered(Path())), either(b'{"simulate":"2x8"}'), (CommandError,)
+    ),
+    "a backup": Reader(backup_read, st.deferred(lambda: either(backup_sample())), (BadBackup,)),
+    "a backup as it unpacks": Reader(
+        lambda data: backup_read(gzip.compress(data, 1)),
+        st.deferred(lambda: either(gzip.decompress(backup_sample()))),
+        (BadBackup,),
     ),
     "labels": Reader(as_text(labels_in), either(b"a=b,c=d"), (ConfigWrong,)),
     "what may be a secret": Reader(

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 from nats.aio.client import Client
 
-from fairlease.agent.host import KEPT_RUNS
+from fairlease.agent.host import KEPT_RUNS, OF_BEFORE
 from fairlease.core import view
 from fairlease.core.order import host_order
 from fairlease.replay.verify import Replay
@@ -159,7 +159,9 @@ class Court:
             gone = json.loads((directory / "gone.json").read_bytes())
             assert facts["token"] == f"1-{attempt.token[0]}-{attempt.token[1]}", (name, host)
             logged = attempt.gone[host]
-            if host not in attempt.lost:
+            # Where the disk is another one, an end may have been reported from the one before.
+            is_of_before = host in self._desk.forgotten and gone.get("detail") == OF_BEFORE
+            if host not in attempt.lost and not is_of_before:
                 end = "resume-refused" if gone.get("mismatches") else gone["end"]
                 assert (logged["end"], logged.get("exit_code")) == (end, gone.get("exit_code")), (name, host)
             is_noted = host in self._desk.forgotten or (directory / "started.json").exists()

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from fairlease.runtime.keys import key_path
 from fairlease.runtime.settings import url_in
+from tests.docs.session import fences
 from tests.house.tree import ROOT
 from tests.live.cell import Cell, cell_at
 from tests.live.court import LIMIT_S, eventually
@@ -95,6 +96,18 @@ def job(attempt: str = "1", script: str = "exit 0", **fields: Any) -> Job:  # no
     """What the step of GITHUB submits, by the request id that it makes."""
     name = f"github/vision/train/4711/{attempt}/evaluate/__fairlease"
     return Job(name, script=script, account="ci", **fields)
+
+
+async def test_the_program_on_the_page_for_clients_gets_the_answer_that_the_page_shows(
+    cell: Cell, tmp_path: Path
+) -> None:
+    page = ROOT / "docs/clients.md"
+    (program,) = [fence.body for fence in fences(page) if fence.language == "python"]
+    (tmp_path / "program.py").write_text(program)
+    child = await spawned(cell, tmp_path, str(tmp_path / "program.py"), {})
+    out, _ = await asyncio.wait_for(child.communicate(), LIMIT_S)
+    assert child.returncode == 0, out.decode()
+    assert f"it prints `{out.decode().strip()}`" in page.read_text()
 
 
 async def test_a_step_submits_waits_records_the_outcome_and_runs_again_without_harm(cell: Cell, tmp_path: Path) -> None:

@@ -49,8 +49,11 @@ TRIES: Final = 3
 """So often is prepared what fails in a way that nobody thought of; then it is refused."""
 OF_BEFORE: Final = "the machine was started anew since it was granted"
 _RETRY_S: Final = 2.0
+REGISTERED_S: Final = 30.0
+"""How long after its start a host waits for an order for the life that it is, before it judges one for another."""
 _ATTEMPT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,126}")
 _SEEN: Final = "order.json"
+_MARK_CHARS: Final = 32
 _FILES: Final = {"run-started": layout.STARTED, "run-gone": layout.GONE}
 
 
@@ -86,6 +89,7 @@ class Host:
         address: Callable[[], str] = lambda: LOOPBACK,
         users: Users | None = None,
         spans: Spans | None = None,
+        registered_s: float = REGISTERED_S,
     ) -> None:
         """`address` says where other hosts reach this one; it may take its time, and is asked in another thread.
 
@@ -109,9 +113,11 @@ class Host:
         self._witness = failure.Witness(devices, home)
         self._gathering: set[asyncio.Task[None]] = set()
         self._boot = process.boot_id()
+        self.incarnation = _life(home, self._boot)
+        """Which life of this host it is."""
         self.lease = Lease(home, self._boot)
         self.announced = asyncio.Event()
-        """Set once the bus knows which boot this is."""
+        """Set once the bus knows which life this is."""
         self._order: HostOrder | None = None
         self._order_term = 0
         self._seen = (0, 0)
@@ -121,6 +127,7 @@ class Host:
         self._said: set[tuple[AttemptId, str]] = set()
         self._again: asyncio.TimerHandle | None = None
         self._is_open = False
+        self._registered_by_s = time.monotonic() + registered_s
 
     def open(self) -> None:
         """Adopts what is on disk, says that the host is up, and then all that was not acknowledged before."""
@@ -172,11 +179,6 @@ class Host:
                 self._say_up()  # another life's word came after ours, or ours is still on its way
         self.lease.set_length(order.lease_ms)
         self._agree()
-
-    @property
-    def incarnation(self) -> str:
-        """Which life of this host it is: the kernel's boot id."""
-        return self._boot
 
     def run(self, attempt: AttemptId) -> Run | None:
         """A run whose log can be read."""
@@ -245,7 +247,7 @@ class Host:
             log.error("%s: an order names attempt %r, which cannot be a directory", self.id, wanted.attempt[:80])
             return False
         if wanted.is_of_before or not self._is_for_this_boot():
-            return self._refuse(wanted, End.FAULT, OF_BEFORE)
+            return self._judge_of_before(wanted)
         if wanted.stop:
             return self._refuse(wanted, End.CANCELLED, "never started")
         unknown = [gpu for gpu in wanted.gpus if gpu not in self._devices.inventory().gpus]
@@ -263,9 +265,22 @@ class Host:
             return self._start(wanted, learned) if wanted.is_go else self._wait_for_others(wanted)
         return True
 
+    def _judge_of_before(self, wanted: RunOrder) -> bool:
+        """Refuses what was granted to another life of this host, once it is known that it was.
+
+        An order for another life is no word of that yet: the next one, which comes when this life is registered, says
+        of each run whether it is of before. What is refused earlier would be granted here again, and refused again.
+        But a host that is not taken as it says gets no other order, so that is not waited for without end.
+        """
+        left_s = self._registered_by_s - time.monotonic()
+        if wanted.is_of_before or left_s <= 0:
+            return self._refuse(wanted, End.FAULT, OF_BEFORE)
+        self._look_again(left_s)
+        return True
+
     def _is_for_this_boot(self) -> bool:
         """Whether the order was made for this life of the host: what others began is gone, and begins nowhere here."""
-        return self._order is not None and self._order.incarnation in ("", self._boot)
+        return self._order is not None and self._order.incarnation in ("", self.incarnation)
 
     def _may_start(self) -> bool:
         """Whether the host has its lease, and the order came in its present term: one from before may be over."""
@@ -337,9 +352,16 @@ class Host:
             log.warning("%s: the state directory refuses, trying again: %s", attempt, error)
         else:
             log.error("%s: cannot be prepared, trying again", attempt, exc_info=error)
+        self._look_again(_RETRY_S)
+
+    def _look_again(self, in_s: float) -> None:
+        """Compares again then, or earlier where somebody asked for that."""
+        loop = asyncio.get_running_loop()
         if self._again is not None:
+            if loop.time() < self._again.when() <= loop.time() + in_s:
+                return
             self._again.cancel()
-        self._again = asyncio.get_running_loop().call_later(_RETRY_S, self._agree)
+        self._again = loop.call_later(in_s, self._agree)
 
     def _facts(self, wanted: RunOrder) -> Facts:
         return Facts(
@@ -439,7 +461,7 @@ class Host:
 
     # what it says --------------------------------------------------------------------------------
     def _say_up(self) -> None:
-        up = HostUp(incarnation=self._boot, inventory=self._devices.inventory())
+        up = HostUp(incarnation=self.incarnation, inventory=self._devices.inventory())
         self.outbox.put("host-up", canonical(up), self.announced.set)
 
     def _changed(self, run: Run) -> None:
@@ -545,3 +567,13 @@ class Host:
             self._runs.forget(run)
             self._checkpoints.forget(run.attempt)
             self._said -= {(run.attempt, kind) for kind in ("run-ready", "run-started", "run-gone")}
+
+
+def _life(home: Path, boot: str) -> str:
+    """The kernel's boot id; behind a restore with a mark, because nothing here knows what this boot began before."""
+    try:
+        return f"{boot}-{layout.content(str(home.parent / layout.LIFE)).decode('ascii', 'replace')[:_MARK_CHARS]}"
+    except FileNotFoundError:
+        return boot
+    except layout.Spoiled:
+        return f"{boot}-spoiled"

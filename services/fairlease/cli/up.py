@@ -23,6 +23,7 @@ from fairlease.cli.exits import CommandError
 from fairlease.cli.output import refused
 from fairlease.cli.serve import site_of
 from fairlease.runtime import keys
+from fairlease.runtime.backup import CELL_FILE
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
@@ -31,7 +32,6 @@ from fairlease.runtime.whole_file import replace
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.ids import is_name
 
-CELL_FILE: Final = "cell.json"
 EXIT_NOT_READY: Final = 69
 
 

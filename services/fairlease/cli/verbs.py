@@ -460,6 +460,7 @@ def _add_up(verbs: "_Verbs[Parser]") -> None:
     )
     _add_site(up)
     _add_bus(verbs)
+    _add_backup(verbs)
     serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
     serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
     serve.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="agent: simulated hosts x GPUs")
@@ -494,6 +495,18 @@ def _add_bus(verbs: "_Verbs[Parser]") -> None:
     )
     serve = _leaf(bus, "serve", "fairlease.cli.bus", [], about="become one server of the bus, of the checked program")
     serve.add_argument("conf", type=Path, metavar="FILE", help="the server's configuration, as `write` made it")
+
+
+def _add_backup(verbs: "_Verbs[Parser]") -> None:
+    module, about = "fairlease.cli.backup", "a cell of `up` as one file, made while it runs"
+    leaf = _leaf(verbs, "backup", module, [output_options()], about=about)
+    leaf.add_argument("file", metavar="FILE", help="a new file; as much room beside it as the cell has on disk")
+    leaf.add_argument("--with-keys", action="store_true", help="also the keys: who reads the file is then everybody")
+    leaf = _leaf(
+        verbs, "restore", module, [output_options()], about="a cell from a backup, into an empty FAIRLEASE_HOME"
+    )
+    leaf.add_argument("file", metavar="FILE", help="what `fairlease backup` wrote")
+    leaf.add_argument("--dry-run", action="store_true", help="only look whether it is whole; write nothing")
 
 
 def _add_site(leaf: Parser) -> None:

@@ -14,7 +14,7 @@ from fairlease.runtime.connection import connect
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.follower import Entry, Follower
 from fairlease.runtime.log import LogClient
-from fairlease.runtime.settings import read_settings
+from fairlease.runtime.settings import Settings, read_settings
 from fairlease.runtime.tasks import end
 
 SILENCE_S: Final = 10.0
@@ -24,14 +24,18 @@ OnStored = Callable[[int, int], None]
 """Told of every record: its position, and when the bus stored it in ms."""
 
 
-async def export(log: IO[bytes], name: str, on_stored: OnStored | None = None) -> None:
+async def export(
+    log: IO[bytes], name: str, on_stored: OnStored | None = None, settings: Settings | None = None
+) -> None:
     """Write the live log, as far as it went when this was called; `name` is who asks, by the key of the audit.
+
+    `settings` say whose log, else the environment does.
 
     NoKey where that key is missing or the bus does not know it. BusAway when no bus answers or it does not hand
     out the records; LogDamaged when some are missing.
     """
     logging.getLogger("fairlease").addHandler(logging.NullHandler())
-    settings = read_settings()
+    settings = settings or read_settings()
     key = keys.find(settings, keys.AUDIT)
     if key is not None and key.identity != keys.AUDIT:
         # The bus would refuse it and say nothing more.
