@@ -53,7 +53,7 @@ class _Desk:
     @classmethod
     async def at(cls, cell: Supervisor) -> "_Desk":
         key = keys.make(cell.settings.state_dir, keys.client_name(ACCOUNT))
-        client = await connect(cell.url, "fairlease-load", key=key, exit_on_close=False)
+        client = await connect(cell.reach, "fairlease-load", key=key, exit_on_close=False)
         heard = await client.subscribe(SUBJECTS.answer(ACCOUNT, 0).rpartition(".")[0] + ".*")
         return cls(client, heard)
 

@@ -1,7 +1,7 @@
 """`fairlease up`: a whole cell on this machine, until Ctrl-C; stop and start again and everything goes on.
 
 Without hosts to simulate, the GPUs of this machine are served; where there are none, `up` says so and
-goes on without. What was asked for at the first start (hosts to simulate, what is said of them, accounts)
+goes on without. What was asked for at the first start (hosts to simulate, what is said of them, accounts, TLS)
 is kept in the state directory, so that a plain `fairlease up` brings the same cell back.
 """
 
@@ -36,7 +36,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """What a cell is made of: accounts with an inbox, and hosts to simulate, as `4x8` (empty: none).
 
     `site` is what was said of its hosts, `agents` those that are started elsewhere, with theirs. `bots` are the
-    accounts that only look after hosts.
+    accounts that only look after hosts. `tls`: the bus speaks nothing else.
     """
 
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
@@ -44,6 +44,7 @@ class Wanted(msgspec.Struct, frozen=True):
     site: Site = Site()
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
     bots: tuple[str, ...] = ()
+    tls: bool = False
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -65,14 +66,20 @@ def run(args: argparse.Namespace) -> int:
     configure("up")
     served = _served(simulate, _merged(wanted.site, site_of(args)), settings)
     agents = tuple({**dict(wanted.agents), **dict(args.agent)}.items())
-    wanted = Wanted(accounts, simulate, served.site, agents, bots)
+    is_sealed = wanted.tls if args.tls is None else args.tls
+    wanted = Wanted(accounts, simulate, served.site, agents, bots, is_sealed)
     parts = _parts(args, wanted, served)
     _refuse_shared_hosts(parts, agents)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
     if served.site.users or settings.users:
         os.umask(0o077)  # users pass through the state directory: what the cell keeps there is none of theirs
     try:
-        return asyncio.run(_up(Supervisor(settings, parts, agents=agents, bots=bots), wanted, served))
+        if is_sealed:
+            from fairlease.runtime import certificates
+
+            certificates.ensure(settings.state_dir)
+        supervisor = Supervisor(settings, parts, agents=agents, bots=bots, is_sealed=is_sealed)
+        return asyncio.run(_up(supervisor, wanted, served))
     except (ConfigWrong, BusAway) as error:
         code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
         raise CommandError(code, str(error)) from error

@@ -402,7 +402,13 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
         metavar="NAME=HOST,..",
         help="make a key for an agent that is started elsewhere, with its hosts",
     )
+    up.add_argument(
+        "--tls",
+        action=argparse.BooleanOptionalAction,
+        help="a bus that speaks TLS alone; its certificates are made when they are missing",
+    )
     _add_site(up)
+    _add_certs(verbs)
     _add_bus(verbs)
     serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
     serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
@@ -423,6 +429,22 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
     bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
     _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
+
+
+def _add_certs(verbs: "_Verbs[Parser]") -> None:
+    about = "make the certificates of the bus, with an authority of their own"
+    certs = _leaf(verbs, "certs", "fairlease.cli.certs", [], about=about)
+    certs.add_argument(
+        "--name",
+        type=address,
+        action="append",
+        default=[],
+        metavar="ADDR",
+        help="a further name or address of the machines of the bus; repeatable",
+    )
+    again = certs.add_mutually_exclusive_group()
+    again.add_argument("--renew", action="store_true", help="a new certificate of the same authority, for all names")
+    again.add_argument("--force", action="store_true", help="a new authority; whoever connects must be told its ca.crt")
 
 
 def _add_bus(verbs: "_Verbs[Parser]") -> None:

@@ -81,6 +81,10 @@ class BusServer:
     def is_running(self) -> bool:
         return self.process.poll() is None
 
+    def reload(self) -> None:
+        """The server reads its configuration and certificates again; connections stay."""
+        self.process.send_signal(signal.SIGHUP)
+
     def stop(self, limit_s: float = 5.0) -> None:
         """Ends the server and waits for it; after `limit_s` it is killed."""
         if self.is_running():
@@ -132,7 +136,7 @@ def start(
     chosen = port or _last_port(home) or _free_port()
     # A name of its own at each start: what answers on the port may be another server.
     name = f"fairlease-{secrets.token_hex(6)}"
-    lock = _locked(home)
+    lock = locked(home)
     try:
         conf = home / "bus.conf"
         connections = _connections()
@@ -225,8 +229,8 @@ def _connections() -> int:
     return connections
 
 
-def _locked(home: Path) -> int:
-    """A file descriptor that holds the directory's lock; the server inherits it and keeps it."""
+def locked(home: Path) -> int:
+    """A file descriptor that holds the directory's lock, and that the server inherits; ConfigWrong while one runs."""
     lock = os.open(home / "bus.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

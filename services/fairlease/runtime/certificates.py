@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fairlease.runtime.bus_server import locked
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.tls import AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY, TLS, certificates_of
 from fairlease_schemas.address import is_address
@@ -31,7 +32,7 @@ from fairlease_schemas.address import is_address
 AUTHORITY_DAYS: Final = 3_652
 SERVER_DAYS: Final = 396
 LEAST_DAYS: Final = 30
-"""An authority with less than this before it is no longer worth a new certificate."""
+"""What has less than this before it ends soon, and is renewed; an authority is replaced."""
 _EARLIER: Final = timedelta(hours=1)
 """Certificates begin before now, for machines whose clock is behind."""
 _OWN_NAMES: Final = ("localhost", "127.0.0.1", "::1")
@@ -67,9 +68,13 @@ def make(home: Path, names: Iterable[str] = ()) -> Certificates:
 
 
 def ensure(home: Path) -> Certificates:
-    """Those of the directory, made now where there are none."""
+    """Those of the directory: made now where there are none, renewed where they end soon and the authority is ours."""
     with _alone(home):
-        return _read(home) if certificates_of(home).exists() else _put(home, _fresh_authority(), _named(()))
+        if not certificates_of(home).exists():
+            return _put(home, _fresh_authority(), _named(()))
+        found = _read(home)
+        is_ours = (found.directory / AUTHORITY_KEY).exists() and not _ends_soon(found.authority_ends)
+        return _renewed(home, ()) if is_ours and _ends_soon(found.server_ends) else found
 
 
 def renew(home: Path, names: Iterable[str] = ()) -> Certificates:
@@ -78,22 +83,43 @@ def renew(home: Path, names: Iterable[str] = ()) -> Certificates:
     ConfigWrong where there is no authority of ours, or it ends soon itself.
     """
     with _alone(home):
-        directory = certificates_of(home)
-        signer = _signer(directory)
-        ends = signer.certificate.not_valid_after_utc
-        if ends - datetime.now(UTC) < timedelta(days=LEAST_DAYS):
-            raise ConfigWrong(
-                f"{directory / AUTHORITY}: ends on {ends:%Y-%m-%d}, too soon for what it would sign; make another with "
-                "`fairlease certs --force`, and give its ca.crt to whoever connects"
-            )
-        before = _names_of(_certificate(directory / CERTIFICATE)) if (directory / CERTIFICATE).exists() else ()
-        return _put(home, signer, _named((*before, *names)))
+        return _renewed(home, names)
 
 
 def replace(home: Path, names: Iterable[str] = ()) -> Certificates:
-    """A new authority in place of whatever is there; clients that know the old one are refused from now on."""
+    """A new authority in place of whatever is there; clients that know the old one are refused from now on.
+
+    ConfigWrong while a bus runs here: its own cell is among them.
+    """
     with _alone(home):
-        return _put(home, _fresh_authority(), _named(names))
+        try:
+            lock = locked(home)
+        except ConfigWrong:
+            raise ConfigWrong(
+                f"{home}: a bus runs here, and its cell knows the old authority; stop it (running jobs go on), then "
+                "ask again, or make a new certificate of the same authority with `--renew`"
+            ) from None
+        try:
+            return _put(home, _fresh_authority(), _named(names))
+        finally:
+            os.close(lock)
+
+
+def _renewed(home: Path, names: Iterable[str]) -> Certificates:
+    directory = certificates_of(home)
+    signer = _signer(directory)
+    ends = signer.certificate.not_valid_after_utc
+    if _ends_soon(ends):
+        raise ConfigWrong(
+            f"{directory / AUTHORITY}: ends on {ends:%Y-%m-%d}, too soon for what it would sign; make another with "
+            "`fairlease certs --force`, and give its ca.crt to whoever connects"
+        )
+    before = _names_of(_certificate(directory / CERTIFICATE)) if (directory / CERTIFICATE).exists() else ()
+    return _put(home, signer, _named((*before, *names)))
+
+
+def _ends_soon(ends: datetime) -> bool:
+    return ends - datetime.now(UTC) < timedelta(days=LEAST_DAYS)
 
 
 def _read(home: Path) -> Certificates:

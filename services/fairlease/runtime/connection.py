@@ -42,7 +42,8 @@ class Guard:
     """The callbacks of one client: one line of log each, and the end of the process when it is closed.
 
     `is_closing` is set before a wanted close, which then ends nothing. `is_refused`: the bus is there and knows
-    no such key. `last_error` is what went wrong at the last server that was tried. Listeners of `on_reconnect` are called without waiting after each reconnection; they must not raise.
+    no such key. `last_error` is what went wrong last. Listeners of `on_reconnect` are called without waiting after each
+    reconnection; they must not raise.
     """
 
     def __init__(self, name: str, *, exit_on_close: bool) -> None:
@@ -106,6 +107,14 @@ class Connection(Client):
     def __init__(self, guard: Guard) -> None:
         super().__init__()
         self.guard = guard
+
+    @property
+    def certificate_ends_s(self) -> int | None:
+        """When the certificate that the bus showed ends, in seconds since 1970; None on a connection without TLS."""
+        assert isinstance(self._transport, TcpTransport), "connect comes first"
+        stream = self._transport._io_writer  # noqa: SLF001 - the client tells nobody what was shown to it
+        shown = stream.get_extra_info("peercert") if stream is not None else None
+        return int(ssl.cert_time_to_seconds(shown["notAfter"])) if shown else None
 
     async def close(self) -> None:
         self.guard.is_closing = True

@@ -23,7 +23,7 @@ import msgspec
 import nats.errors
 from nats.aio.client import Client
 
-from fairlease.runtime import bus_server, keys, streams
+from fairlease.runtime import bus_server, keys, streams, tls
 from fairlease.runtime.access import Access, access
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import STAYS_DOWN, BusAway, ConfigWrong
@@ -97,6 +97,7 @@ class Supervisor:
 
     Everyone gets the key that the table has for it, and so do `agents` that somebody else starts, each with
     its hosts, `bots` are accounts that only look after hosts; `guests` make identities beside those of the table.
+    `is_sealed`: the bus speaks TLS alone, with the certificates of the state directory (certificates.py).
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Supervisor:
         *,
         agents: tuple[tuple[str, tuple[str, ...]], ...] = (),
         bots: tuple[str, ...] = (),
+        is_sealed: bool = False,
     ) -> None:
         self.settings = settings
         self.parts = {part.name: part for part in parts}
@@ -114,6 +116,7 @@ class Supervisor:
         self._guests = guests
         self._agents = agents
         self._bots = bots
+        self._is_sealed = is_sealed
         self._access: Access | None = None
         self.processes: dict[str, Process] = {}
         self.restarts: dict[str, int] = {}
@@ -126,6 +129,11 @@ class Supervisor:
         return self._bus.pid if self._bus is not None else 0
 
     @property
+    def reach(self) -> Settings:
+        """How its bus is reached: by the authority of its own, whatever this environment says of others."""
+        return msgspec.structs.replace(self.settings, url=self.url, ca="")
+
+    @property
     def logs(self) -> Path:
         """Where each process writes what it has to say."""
         return self.settings.state_dir / "logs"
@@ -136,13 +144,15 @@ class Supervisor:
         self._access = access(self.settings.state_dir, self.settings.subjects, self._people())
         self._start_bus()
         key = keys.make(self.settings.state_dir, keys.DEPLOYER)
-        client = await connect(self.url, keys.DEPLOYER, key=key, exit_on_close=False, first_connect_s=READY_LIMIT_S)
+        client = await connect(self.reach, keys.DEPLOYER, key=key, exit_on_close=False, first_connect_s=READY_LIMIT_S)
         try:
             await streams.declare(client, self.settings.subjects, self.settings.accounts)
         finally:
             await client.close()
         self._keepers["bus"] = asyncio.create_task(self._keep_bus())
         self._keepers["log"] = asyncio.create_task(self._watch_log())
+        if self._is_sealed:
+            self._keepers["certificates"] = asyncio.create_task(self._watch_certificates())
         for part in self.parts.values():
             self._keepers[part.name] = asyncio.create_task(self._keep(part))
 
@@ -150,7 +160,7 @@ class Supervisor:
         """Return once every service has folded the log, and `hosts` hosts are registered; else BusAway."""
         until_s = time.monotonic() + limit_s
         key = keys.make(self.settings.state_dir, keys.client_name(self.settings.accounts[0]))
-        client = await connect(self.url, "fairlease-ready", key=key, exit_on_close=False)
+        client = await connect(self.reach, "fairlease-ready", key=key, exit_on_close=False)
         try:
             waiting = {part.arguments[1] for part in self.parts.values() if part.arguments[1] in SERVICES}
             while True:
@@ -194,7 +204,13 @@ class Supervisor:
         own, access = self.settings.own_server, self._access
         if own is not None:
             log.warning("the bus is a server of your own, and nobody checked it: %s", own)
-        self._bus = bus_server.start(self.settings.state_dir, access=access, dies_with_parent=True, own_server=own)
+        self._bus = bus_server.start(
+            self.settings.state_dir,
+            access=access,
+            dies_with_parent=True,
+            own_server=own,
+            is_sealed=self._is_sealed,
+        )
         self.url = self._bus.url
 
     async def _keep_bus(self) -> None:
@@ -239,12 +255,31 @@ class Supervisor:
         finally:
             await client.close()
 
+    async def _watch_certificates(self) -> None:
+        """Have the bus read them when they were renewed: whoever is connected stays, whoever comes sees the new one."""
+        directory = tls.certificates_of(self.settings.state_dir)
+        seen = tls.stamp(directory)
+        while True:
+            await asyncio.sleep(WATCH_S)
+            now = tls.stamp(directory)
+            if now == seen:
+                continue
+            seen = now
+            try:
+                tls.check(directory)
+            except ConfigWrong as error:
+                log.warning("the bus keeps the certificates that it has: %s", error)
+                continue
+            log.info("the bus reads its certificates again")
+            if self._bus is not None and self._bus.is_running():
+                self._bus.reload()
+
     async def _watcher(self) -> Connection:
         """A connection for questions, as soon as the bus is there."""
         key = keys.make(self.settings.state_dir, keys.client_name(self.settings.accounts[0]))
         while True:
             with contextlib.suppress(BusAway):
-                return await connect(self.url, "fairlease-watch", key=key, exit_on_close=False)
+                return await connect(self.reach, "fairlease-watch", key=key, exit_on_close=False)
             await asyncio.sleep(WATCH_S)
 
     async def _stalled(self, client: Client) -> str:
@@ -275,6 +310,7 @@ class Supervisor:
             "FAIRLEASE_HOME": str(self.settings.state_dir),
             "FAIRLEASE_URL": self.url,
             "FAIRLEASE_CELL": self.settings.cell,
+            **self._authority(),
             "FAIRLEASE_CREDS": str(keys.key_path(self.settings.state_dir, part.identity)),
             PARENT_VARIABLE: str(os.getpid()),
             **part.env,
@@ -291,6 +327,11 @@ class Supervisor:
                 env=env,
                 start_new_session=True,
             )
+
+    def _authority(self) -> dict[str, str]:
+        """By what the parts know a sealed bus; of a plain one they need to know nothing."""
+        authority = tls.authority_of(self.reach) if self._is_sealed else None
+        return {"FAIRLEASE_CA": str(authority)} if authority is not None else {}
 
     def _metrics(self, part: Part) -> dict[str, str]:
         """One port can be one process's: the parts count on from the one that was named, in their order."""

@@ -122,6 +122,16 @@ def check(directory: Path) -> None:
         raise ConfigWrong(f"{paths[CERTIFICATE]}: {trouble(error)}") from None
 
 
+def stamp(directory: Path) -> tuple[int, ...]:
+    """Another one whenever a certificate or key was replaced."""
+    found = []
+    for name in (CERTIFICATE, KEY):
+        with contextlib.suppress(OSError):
+            there = (directory / name).stat()
+            found += [there.st_ino, there.st_mtime_ns]
+    return tuple(found)
+
+
 def _shake(client: ssl.SSLObject, server: ssl.SSLObject) -> None:
     """Each says what it can say, until the client is content; it is the first to be."""
     while True:
