@@ -224,8 +224,8 @@ async def connect(
 
 
 def _way_out(error: BaseException, *, is_sealed: bool) -> str:
-    """A server that takes connections and says nothing may wait for what the other kind of client says first."""
-    if not isinstance(error, TimeoutError):
+    """A server that says nothing may wait for what the other kind of client says first."""
+    if not isinstance(error, TimeoutError | ConnectionResetError) and "empty response" not in str(error):
         return "start it with 'fairlease up', or set FAIRLEASE_URL to the right address"
     other = "it may speak no TLS: start it with 'fairlease up --tls'" if is_sealed else "it may want TLS: write tls://"
     return f"{other}, or set FAIRLEASE_URL to the right address"
