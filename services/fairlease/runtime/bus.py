@@ -75,7 +75,10 @@ class Bus:
         key = keys.find(settings, keys.service_name(settings.service))
         sealing = tls.options(settings.bus_url(), tls.authority_of(settings))
         # The broker's own names for what a client calls `tls` and `tls_handshake_first`.
-        sealed: dict[str, Any] = {"ssl_context": sealing.get("tls"), "tls_handshake_first": bool(sealing)}
+        sealed: dict[str, Any] = {
+            "ssl_context": sealing.get("tls"),
+            "tls_handshake_first": sealing.get("tls_handshake_first", False),
+        }
         self._broker = NatsBroker(
             servers_in(settings.bus_url()),
             security=NatsSecurity(**sealed) if key is None else NatsNKey.from_seed(key.seed, **sealed),
