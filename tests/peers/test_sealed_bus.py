@@ -79,4 +79,4 @@ def test_servers_and_clients_meet_by_the_authority_they_know_and_the_names_it_vo
     assert strange.returncode == 69
     if is_true:
         again = _command(cell, home, "bus", "declare", file, ca=ca, variable="FAIRLEASE_CA")
-        assert again.stdout == "every stream is there, and as it must be\n"
+        assert again.stdout == "every stream is there, and as it must be\n", again.stderr

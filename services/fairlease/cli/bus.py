@@ -5,6 +5,8 @@ import asyncio
 import os
 from pathlib import Path
 
+import msgspec
+
 from fairlease.cli.exits import AWAY, CommandError
 from fairlease.runtime import bus_server, deployment, keys, streams
 from fairlease.runtime.connection import connect
@@ -47,7 +49,7 @@ def _write(cell: Deployment, out: Path) -> int:
 def _declare(cell: Deployment, wait_ms: int) -> int:
     settings = read_settings("up")
     if not settings.url:
-        settings = Settings(state_dir=settings.state_dir, creds=settings.creds, url=cell.url)
+        settings = msgspec.structs.replace(settings, url=cell.url)
     made = asyncio.run(_declared(cell, settings, wait_ms / 1_000))
     print("\n".join(f"made {name}" for name in made) or "every stream is there, and as it must be")
     return 0
