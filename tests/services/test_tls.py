@@ -92,13 +92,13 @@ def _port(server: BusServer) -> int:
     return int(server.url.rpartition(":")[2])
 
 
-def _settings(server: BusServer, url: str = "", **more: str) -> Settings:
-    return Settings(state_dir=server.home, url=url or server.url, service="ranker", **more)  # type: ignore[arg-type]  # texts
+def _settings(server: BusServer, url: str = "", ca: str = "") -> Settings:
+    return Settings(state_dir=server.home, url=url or server.url, service="ranker", ca=ca)
 
 
-async def _connected(server: BusServer, url: str = "", **more: str) -> Connection:
+async def _connected(server: BusServer, url: str = "") -> Connection:
     key = keys.make(server.home, "client-local")
-    return await connect(_settings(server, url, **more), "test", key=key, exit_on_close=False)
+    return await connect(_settings(server, url), "test", key=key, exit_on_close=False)
 
 
 async def _reloaded(server: BusServer) -> None:

@@ -385,6 +385,31 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     simulate.add_argument("--seed", type=whole, default=1, metavar="N", help="of all chance (1)")
     simulate.add_argument("--policy", choices=("budget-window",), default="budget-window", help="budget-window")
     simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
+    _add_up(verbs)
+    _add_certs(verbs)
+    _add_bus(verbs)
+    serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
+    serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
+    serve.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="agent: simulated hosts x GPUs")
+    serve.add_argument(
+        "--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)"
+    )
+    _add_site(serve)
+    _leaf(
+        verbs,
+        "doctor",
+        "fairlease.cli.doctor",
+        [output_options(), identity_options()],
+        about="what is wrong, and how to mend it",
+    )
+    debug = _branch(verbs, "debug", "what to show to somebody who helps")
+    about = "one file without secrets: versions, settings, logs, streams, the doctor's report"
+    bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
+    bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
+    _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
+
+
+def _add_up(verbs: "_Verbs[Parser]") -> None:
     up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
@@ -408,27 +433,6 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
         help="a bus that speaks TLS alone; its certificates are made when they are missing",
     )
     _add_site(up)
-    _add_certs(verbs)
-    _add_bus(verbs)
-    serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
-    serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
-    serve.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="agent: simulated hosts x GPUs")
-    serve.add_argument(
-        "--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)"
-    )
-    _add_site(serve)
-    _leaf(
-        verbs,
-        "doctor",
-        "fairlease.cli.doctor",
-        [output_options(), identity_options()],
-        about="what is wrong, and how to mend it",
-    )
-    debug = _branch(verbs, "debug", "what to show to somebody who helps")
-    about = "one file without secrets: versions, settings, logs, streams, the doctor's report"
-    bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
-    bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
-    _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
 
 
 def _add_certs(verbs: "_Verbs[Parser]") -> None:
