@@ -43,6 +43,8 @@ STEADY_AFTER_S: Final = 10.0
 STOP_LIMIT_S: Final = 5.0
 READY_LIMIT_S: Final = 30.0
 WATCH_S: Final = 1.0
+RENEW_S: Final = 3_600.0
+"""How often it is looked whether certificates end soon."""
 _ASK_S: Final = 0.5
 _RECOVERY_S: Final = 10.0
 """How long a bus that was ended for a stalled log is given before that is looked at again."""
@@ -225,8 +227,10 @@ class Supervisor:
             log.warning("the bus left with code %s, starting it again", bus.process.returncode)
             self.restarts["bus"] = self.restarts.get("bus", 0) + 1
             await wait.after_end()
-            with contextlib.suppress(BusAway, ConfigWrong):
+            try:
                 self._start_bus()
+            except (BusAway, ConfigWrong) as error:
+                log.warning("the bus does not start: %s", error)
 
     async def _watch_log(self) -> None:
         """End a bus whose log takes nothing: after a write that failed it answers, and stores no more until a start.
@@ -256,11 +260,19 @@ class Supervisor:
             await client.close()
 
     async def _watch_certificates(self) -> None:
-        """Have the bus read them when they were renewed: whoever is connected stays, whoever comes sees the new one."""
+        """Renew them before they end, and have the bus read those that were renewed: whoever is connected stays."""
+        from fairlease.runtime import certificates  # noqa: PLC0415 - 80 ms that a plain cell need not pay
+
         directory = tls.certificates_of(self.settings.state_dir)
-        seen = tls.stamp(directory)
+        seen, looked_s = tls.stamp(directory), -RENEW_S
         while True:
             await asyncio.sleep(WATCH_S)
+            if time.monotonic() - looked_s >= RENEW_S:
+                looked_s = time.monotonic()
+                try:
+                    await asyncio.to_thread(certificates.ensure, self.settings.state_dir)
+                except (ConfigWrong, OSError) as error:
+                    log.warning("the certificates cannot be renewed: %s", error)
             now = tls.stamp(directory)
             if now == seen:
                 continue
