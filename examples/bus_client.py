@@ -61,7 +61,7 @@ class CellClient:
     async def open(self) -> None:
         """Connect, and hear answers from now on; Away when nobody is there, or the key is none that the bus knows."""
         try:
-            servers = self.url.split(",")
+            servers = [server.strip() for server in self.url.split(",")]
             options = {"max_reconnect_attempts": -1, **_seal(servers, self.authority), **_proof(self.creds)}
             self._client = await asyncio.wait_for(nats.connect(servers, **options), CONNECT_S)
             await self._client.subscribe(f"fl.{self.cell}.answer.{self.account}.*", cb=self._heard)

@@ -64,6 +64,7 @@ async def _bus(up: Up, **more: str) -> tuple[bool, str, str]:
 
 async def test_a_job_is_handed_in_runs_and_is_followed_and_nothing_of_it_is_plain(up: Sealed) -> None:
     assert url_in(up.home).startswith("tls://127.0.0.1:")
+    assert f"\n  authority {up.home}/tls/ca.crt, by which others know the bus" in (up.home / "up.out").read_text()
     code, out, err = await up.run(*SUBMIT, "--follow", "--", "sh", "-c", "echo one; sleep 1; echo two; exit 4")
     assert (code, out.splitlines()[-2:]) == (4, ["one", "two"]), err
     is_ok, found, _ = await _bus(up)

@@ -125,6 +125,38 @@ def test_a_start_leaves_certificates_of_somebody_elses_authority_alone(
         certificates.renew(tmp_path)
 
 
+@pytest.mark.parametrize("names", [("server.crt", "server.key"), ("ca.crt", "server.crt", "server.key")])
+def test_a_start_leaves_a_certificate_alone_that_is_not_by_our_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    """Whoever put certificates of a site there, and left our key where it was, gets no other ones by night."""
+    certificates.make(tmp_path / "ours")
+    _ending_in(monkeypatch, tmp_path / "site", 5)
+    for name in names:
+        (tmp_path / "ours/tls" / name).write_bytes((tmp_path / "site/tls" / name).read_bytes())
+    before = _bytes(tmp_path / "ours")
+    certificates.ensure(tmp_path / "ours")
+    assert _bytes(tmp_path / "ours") == before
+
+
+def test_what_somebody_put_beside_them_stays(tmp_path: Path) -> None:
+    (certificates.make(tmp_path).directory / "README").write_text("made for the lab")
+    certificates.renew(tmp_path)
+    assert (certificates.replace(tmp_path).directory / "README").read_text() == "made for the lab"
+
+
+def test_a_directory_that_is_elsewhere_is_let_be_and_ours_stands_in_its_place(tmp_path: Path) -> None:
+    elsewhere = certificates.make(tmp_path / "elsewhere").directory
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/tls").symlink_to(elsewhere)
+    before = _bytes(tmp_path / "elsewhere")
+    for _ in range(2):
+        certificates.renew(tmp_path / "home")
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["tls"]
+    assert _bytes(tmp_path / "elsewhere") == before
+    tls.check(tmp_path / "home/tls")
+
+
 def test_an_authority_that_ends_soon_signs_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(certificates, "AUTHORITY_DAYS", 29)

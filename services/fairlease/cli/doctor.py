@@ -161,9 +161,9 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
             checks.append(_versions([health for _, health in services if health is not None]))
             return checks + await _agents(link, eyes)
     except CommandError as error:
-        what, _, way_out = error.text.partition("; ")
+        what, _, way_out = (error.text, "", error.way_out) if error.way_out else error.text.partition("; ")
         return [
-            Check("bus", is_ok=False, found=what, mend=error.way_out or way_out or _START_BUS),
+            Check("bus", is_ok=False, found=what, mend=way_out or _START_BUS),
             Check("cell", is_ok=False, found="not looked at without a bus", mend="mend the bus first"),
         ]
 

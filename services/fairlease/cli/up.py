@@ -21,7 +21,7 @@ import msgspec
 from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
 from fairlease.cli.serve import site_of
-from fairlease.runtime import keys
+from fairlease.runtime import keys, tls
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
@@ -204,6 +204,11 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
             f"  agent     {name} of {', '.join(hosts)}, key {_key_of(supervisor, name)}"
             for name, hosts in wanted.agents
         ),
+        *(
+            [f"  authority {_authority_of(supervisor)}, by which others know the bus (FAIRLEASE_CA)"]
+            if wanted.tls
+            else []
+        ),
         f"  devices   {served.line}",
         f"  logs      {supervisor.logs}",
         "next, in another terminal:",
@@ -211,6 +216,10 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
         "  fairlease submit --budget team-a --min-runtime 15m --timeout 1h --wait -- echo hello",
     ]
     print("\n".join(lines), flush=True)
+
+
+def _authority_of(supervisor: Supervisor) -> Path | None:
+    return tls.authority_of(supervisor.reach)
 
 
 def _key_of(supervisor: Supervisor, agent: str) -> Path:

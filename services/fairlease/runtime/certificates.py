@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -73,8 +74,8 @@ def ensure(home: Path) -> Certificates:
         if not certificates_of(home).exists():
             return _put(home, _fresh_authority(), _named(()))
         found = _read(home)
-        is_ours = (found.directory / AUTHORITY_KEY).exists() and not _ends_soon(found.authority_ends)
-        return _renewed(home, ()) if is_ours and _ends_soon(found.server_ends) else found
+        can_renew = not _ends_soon(found.authority_ends) and _is_ours(found.directory)
+        return _renewed(home, ()) if can_renew and _ends_soon(found.server_ends) else found
 
 
 def renew(home: Path, names: Iterable[str] = ()) -> Certificates:
@@ -116,6 +117,15 @@ def _renewed(home: Path, names: Iterable[str]) -> Certificates:
         )
     before = _names_of(_certificate(directory / CERTIFICATE)) if (directory / CERTIFICATE).exists() else ()
     return _put(home, signer, _named((*before, *names)))
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether the authority's key is here, and the server's certificate is by it and not by somebody else's."""
+    try:
+        _certificate(directory / CERTIFICATE).verify_directly_issued_by(_signer(directory).certificate)
+    except (ConfigWrong, InvalidSignature, TypeError, ValueError):
+        return False
+    return True
 
 
 def _ends_soon(ends: datetime) -> bool:
@@ -273,8 +283,7 @@ def _alone(home: Path) -> Iterator[None]:
         if old.exists() and not current.exists():
             old.rename(current)
         for left in (fresh, old):
-            if left.exists():
-                shutil.rmtree(left)
+            _remove(left)
         yield
     finally:
         os.close(lock)
@@ -285,7 +294,10 @@ def _places(home: Path) -> tuple[Path, Path, Path]:
 
 
 def _put(home: Path, signer: _Signer, names: tuple[str, ...]) -> Certificates:
-    """All four files at once, in place of what was there; on disk before they have their name."""
+    """All four files at once, in place of what was there; on disk before they have their name.
+
+    Other files that somebody put beside them go along.
+    """
     current, fresh, old = _places(home)
     server = _server_certificate(signer, names)
     fresh.mkdir(mode=0o700)
@@ -293,14 +305,24 @@ def _put(home: Path, signer: _Signer, names: tuple[str, ...]) -> Certificates:
     _write(fresh / AUTHORITY, signer.certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     _write(fresh / KEY, _private(server.key), 0o600)
     _write(fresh / CERTIFICATE, server.certificate.public_bytes(serialization.Encoding.PEM), 0o644)
-    _sync(fresh)
     if current.exists():
+        for other in current.iterdir():
+            if other.is_file() and other.name not in (AUTHORITY_KEY, AUTHORITY, KEY, CERTIFICATE):
+                shutil.copy2(other, fresh)
         current.rename(old)
+    _sync(fresh)
     fresh.rename(current)
     _sync(home)
-    if old.exists():
-        shutil.rmtree(old)
+    _remove(old)
     return _read(home)
+
+
+def _remove(directory: Path) -> None:
+    """It and all in it; of a link, which somebody may have put there, the link alone."""
+    if directory.is_symlink():
+        directory.unlink()
+    elif directory.exists():
+        shutil.rmtree(directory)
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

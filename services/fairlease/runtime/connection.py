@@ -209,7 +209,9 @@ async def connect(
         await client.close()
         if guard.is_refused:
             who = f"the key of {key.identity}" if key is not None else "a connection without a key"
-            raise NoKey(f"the bus at {url} refuses {who}: it was started without it, or with another") from None
+            raise NoKey(
+                f"the bus at {redacted(url)} refuses {who}: it was started without it, or with another"
+            ) from None
         # That no server is left says nothing of why.
         why = guard.last_error if isinstance(error, nats.errors.NoServersError) and guard.last_error else error
         if isinstance(why, ssl.SSLError):
