@@ -29,10 +29,11 @@ tls {{
 }}
 """
 _HOST: Final = "127.0.0.1"
-_EXPIRED, _NOT_YET = (10,), (9,)
+# What OpenSSL says of a certificate, by its numbers (X509_V_ERR_*).
+_EXPIRED: Final = 10
+_NOT_YET: Final = 9
 _STRANGE: Final = (18, 19, 20, 21)
 _OTHER_NAME: Final = (62, 64)
-"""What OpenSSL says of a certificate, by its numbers (X509_V_ERR_*)."""
 
 
 def certificates_of(home: Path) -> Path:
@@ -150,9 +151,9 @@ def trouble(error: ssl.SSLError) -> str:
             f"no TLS there ({reason}), and nothing was said to it; see that the address and port are those of the "
             "bus, and that it was started with TLS (`fairlease up --tls`)"
         )
-    if error.verify_code in _EXPIRED:
+    if error.verify_code == _EXPIRED:
         return "the certificate has expired; renew it where the bus runs: `fairlease certs --renew`"
-    if error.verify_code in _NOT_YET:
+    if error.verify_code == _NOT_YET:
         return "the certificate is not valid yet; set the clocks of this machine and of the bus's (by NTP)"
     if error.verify_code in _STRANGE:
         return "the certificate is by an authority that is not known here; name the cell's ca.crt in FAIRLEASE_CA"
