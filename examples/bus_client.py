@@ -8,6 +8,7 @@ subscription may miss what was said while the connection was away, so whoever wa
 import asyncio
 import json
 import os
+import ssl
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -36,8 +37,8 @@ class Away(Exception):
 class CellClient:
     """One account's view of a cell; `open` it first."""
 
-    def __init__(self, url: str, cell: str, account: str, creds: str = "") -> None:
-        self.url, self.cell, self.account, self.creds = url, cell, account, creds
+    def __init__(self, url: str, cell: str, account: str, creds: str = "", authority: str = "") -> None:
+        self.url, self.cell, self.account, self.creds, self.authority = url, cell, account, creds, authority
         self._client = Client()
         self._said = ""
         self._asking = 0
@@ -46,18 +47,26 @@ class CellClient:
 
     @classmethod
     def of_environment(cls) -> "CellClient":
-        """By FAIRLEASE_URL, FAIRLEASE_CELL (`lab`), FAIRLEASE_ACCOUNT (`local`) and FAIRLEASE_CREDS, its key's file."""
+        """By FAIRLEASE_URL, FAIRLEASE_CELL (`lab`), FAIRLEASE_ACCOUNT (`local`), FAIRLEASE_CREDS, its key's file.
+
+        For `tls://` also by FAIRLEASE_CA, the file of the authority by which the bus is known (the system's).
+        """
         env = os.environ
-        url = env.get("FAIRLEASE_URL", "nats://127.0.0.1:4222")
         return cls(
-            url, env.get("FAIRLEASE_CELL", "lab"), env.get("FAIRLEASE_ACCOUNT", "local"), env.get("FAIRLEASE_CREDS", "")
+            env.get("FAIRLEASE_URL", "nats://127.0.0.1:4222"),
+            env.get("FAIRLEASE_CELL", "lab"),
+            env.get("FAIRLEASE_ACCOUNT", "local"),
+            env.get("FAIRLEASE_CREDS", ""),
+            env.get("FAIRLEASE_CA", ""),
         )
 
     async def open(self) -> None:
         """Connect, and hear answers from now on; Away when nobody is there, or the key is none that the bus knows."""
         try:
-            options = {"max_reconnect_attempts": -1, "error_cb": self._complained, **_proof(self.creds)}
-            self._client = await asyncio.wait_for(nats.connect(self.url, **options), CONNECT_S)
+            servers = [server.strip() for server in self.url.split(",")]
+            options = {"max_reconnect_attempts": -1, "error_cb": self._complained}
+            options |= {**_seal(servers, self.authority), **_proof(self.creds)}
+            self._client = await asyncio.wait_for(nats.connect(servers, **options), CONNECT_S)
             await self._client.subscribe(f"fl.{self.cell}.answer.{self.account}.*", cb=self._heard)
             await self._client.flush(10)
         except (OSError, nats.errors.Error, TimeoutError) as error:
@@ -146,6 +155,21 @@ class CellClient:
             return self._early.pop(seq)
         self._answers[seq] = asyncio.get_running_loop().create_future()
         return await self._answers[seq]
+
+
+def _seal(servers: list[str], authority: str) -> dict[str, Any]:
+    """TLS before the bus says a word, where an address is `tls://`: whoever is in between could write its greeting."""
+    sealed = [server for server in servers if server.startswith("tls://")]
+    if not sealed:
+        return {}
+    if sealed != servers:
+        raise Away("FAIRLEASE_URL: some servers are tls:// and others are not")
+    try:
+        context = ssl.create_default_context(cafile=authority or None)
+    except OSError as error:
+        raise Away(f"no authority in {authority} (FAIRLEASE_CA): {type(error).__name__}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return {"tls": context, "tls_handshake_first": True}
 
 
 def _proof(creds: str) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What accounts and permissions cost: submissions to two cells in turn, one with them and one whose bus is open.
+"""What accounts and permissions cost, and TLS: submissions to three cells in turn.
+
+One has accounts, one a bus that is open, and one is as the first and sealed by TLS.
 
 There are no hosts: a submission is answered, and nothing else happens.
 """
@@ -7,13 +9,14 @@ import json
 import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from itertools import permutations
 from pathlib import Path
 
 from figure import Figure, spread_ms
 from live import contract
 from nats.aio.subscription import Subscription
 
-from fairlease.runtime import keys, supervisor
+from fairlease.runtime import certificates, keys, supervisor
 from fairlease.runtime.access import access
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.permissions import Identity
@@ -24,6 +27,8 @@ from fairlease_schemas.subjects import Subjects, last_token
 ACCOUNT = "local"
 SUBJECTS = Subjects("lab")
 _ANSWER_S = 30.0
+_ORDERS = tuple(permutations(range(3)))
+"""Whoever is asked after another finds the machine as that one left it: so each comes after each as often."""
 
 
 class _Open(Supervisor):
@@ -53,7 +58,7 @@ class _Desk:
     @classmethod
     async def at(cls, cell: Supervisor) -> "_Desk":
         key = keys.make(cell.settings.state_dir, keys.client_name(ACCOUNT))
-        client = await connect(cell.url, "fairlease-load", key=key, exit_on_close=False)
+        client = await connect(cell.reach, "fairlease-load", key=key, exit_on_close=False)
         heard = await client.subscribe(SUBJECTS.answer(ACCOUNT, 0).rpartition(".")[0] + ".*")
         return cls(client, heard)
 
@@ -71,25 +76,29 @@ class _Desk:
 
 
 async def secured(folder: Path, submissions: int) -> list[Figure]:
-    """Medians of the submissions of both, taken in turn, and their ratio in permille."""
+    """Medians of the submissions of all, taken in turn, and two ratios in permille: what each thing costs by itself."""
     async with AsyncExitStack() as stack:
         desks = []
-        for kind, name in ((Supervisor, "secured"), (_Open, "open")):
-            cell = kind(Settings(state_dir=folder / name), service_parts())
+        certificates.make(folder / "sealed")
+        for kind, name in ((Supervisor, "secured"), (_Open, "open"), (Supervisor, "sealed")):
+            settings = Settings(state_dir=folder / name)
+            cell = kind(settings, service_parts(), is_sealed=name == "sealed")
             stack.push_async_callback(cell.stop)
             await cell.start()
             await cell.wait_ready()
             desks.append(await _Desk.at(cell))
             stack.push_async_callback(desks[-1].close)
             await desks[-1].answered_ns("change-budget", {"budget": "team-a", "weight": 1})
-        took_ns: tuple[list[int], list[int]] = ([], [])
+        took_ns: tuple[list[int], ...] = ([], [], [])
         for n in range(submissions):
             body: dict[str, object] = {"request_id": f"n-{n}", "contract": contract("team-a", ["true"])}
-            for at in (0, 1) if n % 2 else (1, 0):
+            for at in _ORDERS[n % len(_ORDERS)]:
                 took_ns[at].append(await desks[at].answered_ns("submit-job", body))
         medians, worst = zip(*(spread_ms(found) for found in took_ns), strict=True)
     return [
         Figure("secured_to_open_permille", round(1_000 * medians[0] / medians[1]), "permille"),
+        Figure("sealed_to_secured_permille", round(1_000 * medians[2] / medians[0]), "permille"),
         Figure("secured_submit_answered_ms", medians[0], "ms", {"p99": worst[0]}),
         Figure("open_submit_answered_ms", medians[1], "ms", {"p99": worst[1]}),
+        Figure("sealed_submit_answered_ms", medians[2], "ms", {"p99": worst[2]}),
     ]

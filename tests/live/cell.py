@@ -219,9 +219,13 @@ class Up(Desk):
         return child.returncode, out.decode(), err.decode()
 
     async def spawn(self, *words: str, **more: str) -> asyncio.subprocess.Process:
+        return await self.beside(sys.executable, "-m", "fairlease", *words, **more)
+
+    async def beside(self, *words: str, **more: str) -> asyncio.subprocess.Process:
+        """Any program beside the cell, in the same environment."""
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "fairlease", *words, env={**self.env, **more}, stdin=-3, stdout=pipe, stderr=pipe
+            *words, env={**self.env, **more}, stdin=-3, stdout=pipe, stderr=pipe
         )
 
 

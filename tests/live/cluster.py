@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fairlease.runtime import deployment, keys
+from fairlease.runtime import certificates, deployment, keys, tls
 from fairlease.runtime.connection import connect
 from fairlease.runtime.deployment import BusPlan, Deployment, Server
 from fairlease.runtime.errors import STAYS_DOWN
 from fairlease.runtime.parent import PARENT_VARIABLE
+from fairlease.runtime.settings import Settings
 from fairlease_schemas.subjects import SERVICES
 from tests.house.tree import ROOT
 from tests.live import process
@@ -44,8 +45,8 @@ def _free_ports(count: int) -> list[int]:
             probe.close()
 
 
-def cell_of(home: Path) -> Deployment:
-    """A cell of three servers on this machine."""
+def cell_of(home: Path, *, is_sealed: bool = False) -> Deployment:
+    """A cell of three servers on this machine; a sealed one has its certificates in `home`."""
     ports = iter(_free_ports(3 * len(SERVERS)))
     hosts = tuple(f"host-{number:03d}" for number in range(1, HOSTS + 1))
     return Deployment(
@@ -55,17 +56,19 @@ def cell_of(home: Path) -> Deployment:
         ),
         accounts=ACCOUNTS,
         agents={"agent": hosts},
-        bus=BusPlan(store=str(home / "store")),
+        bus=BusPlan(store=str(home / "store"), tls=str(tls.certificates_of(home)) if is_sealed else ""),
     )
 
 
 class Cluster(Desk):
     """`parts` are the words of every process by its name: `bus-1`, `ranker-a`, `agent` …"""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, is_sealed: bool = False) -> None:
         super().__init__(home)
         home.mkdir()
-        self.cell = cell_of(home)
+        if is_sealed:
+            certificates.make(home)
+        self.cell = cell_of(home, is_sealed=is_sealed)
         self.parts: dict[str, tuple[str, ...]] = {
             **{name: ("bus", "serve", str(home / f"{name}.conf")) for name in SERVERS},
             **{f"{name}-{replica}": ("serve", name) for name in SERVICES for replica in REPLICAS},
@@ -95,7 +98,8 @@ class Cluster(Desk):
 
     async def open(self) -> None:
         key = keys.read(keys.key_path(self.home, WITNESS))
-        self._client = await connect(self.cell.url, "desk", key=key, exit_on_close=False, first_connect_s=LIMIT_S)
+        settings = Settings(state_dir=self.home, url=self.cell.url)
+        self._client = await connect(settings, "desk", key=key, exit_on_close=False, first_connect_s=LIMIT_S)
 
     async def _are_hosts_there(self) -> bool:
         return len((await self.ask("explainer", "hosts")).get("rows", ())) == HOSTS
@@ -191,9 +195,9 @@ def as_toml(cell: Deployment) -> str:
 
 
 @asynccontextmanager
-async def cluster_at(home: Path) -> AsyncIterator[Cluster]:
+async def cluster_at(home: Path, *, is_sealed: bool = False) -> AsyncIterator[Cluster]:
     """A furnished cell, judged at the end; afterwards nothing of it is left, whatever happened."""
-    cluster = Cluster(home)
+    cluster = Cluster(home, is_sealed=is_sealed)
     try:
         await cluster.start()
         await cluster.furnish(QUICK)

@@ -13,7 +13,7 @@ from fairlease.cli import main, up
 from fairlease.runtime import keys
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.permissions import CORE, HOLDERS, LOG, Identity, Plan, Way, identities
-from fairlease.runtime.settings import url_in
+from fairlease.runtime.settings import Settings
 from fairlease.runtime.streams import wanted
 from fairlease.runtime.supervisor import Supervisor
 from fairlease_schemas.subjects import SERVICES, VERBS, Subjects
@@ -54,7 +54,7 @@ def _verb(account: str, verb: str) -> Way:
 async def as_witness(home: Path, name: str, first_connect_s: float) -> Connection:
     """A connection to the cell in this directory; it outlives restarts of the bus."""
     key = keys.read(keys.key_path(home, WITNESS))
-    return await connect(url_in(home), name, key=key, exit_on_close=False, first_connect_s=first_connect_s)
+    return await connect(Settings(state_dir=home), name, key=key, exit_on_close=False, first_connect_s=first_connect_s)
 
 
 if __name__ == "__main__":

@@ -150,5 +150,8 @@ async def test_an_account_that_is_gone_is_let_in_no_more(tmp_path: Path) -> None
     try:
         with pytest.raises(keys.NoKey, match="refuses the key of client-ci"):
             await _as(server, "client-ci")
+        with pytest.raises(keys.NoKey, match="refuses a connection without a key") as refused:
+            await connect(server.url.replace("nats://", "nats://ann:canary-word@"), "test", exit_on_close=False)
+        assert "canary-word" not in str(refused.value)
     finally:
         server.stop()

@@ -117,5 +117,6 @@ def test_with_certificates_clients_see_the_servers_and_servers_see_each_others(t
     clients, _, routes = text.partition("cluster {")
     assert 'cert_file: "/etc/tls/server.crt"' in clients
     assert "verify: true" not in clients
+    assert "handshake_first: true" in clients, "nobody hears a word before it"
     assert 'ca_file: "/etc/tls/ca.crt"' in routes
     assert "verify: true" in routes

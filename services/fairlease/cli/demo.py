@@ -159,7 +159,7 @@ async def _in_a_cell(demo: Demo, home: Path) -> None:
         await supervisor.start()
         await supervisor.wait_ready(hosts=HOSTS)
         demo.say(f"Bus, seven services and an agent are ready at {supervisor.url}.")
-        await _set_policy(demo, settings, supervisor.url)
+        await _set_policy(demo, supervisor.reach)
         try:
             await _tell(demo)
         finally:
@@ -168,12 +168,12 @@ async def _in_a_cell(demo: Demo, home: Path) -> None:
         await supervisor.stop()
 
 
-async def _set_policy(demo: Demo, settings: Settings, url: str) -> None:
+async def _set_policy(demo: Demo, settings: Settings) -> None:
     """Put the demo's own policy in force: seconds where a cluster has hours."""
     body = msgspec.to_builtins(ChangePolicy(name="demo", policy=POLICY, reason="seconds instead of hours"))
     del body["type"]
     key = keys.find(settings, keys.client_name("local"))
-    client = await connect(url, "fairlease-demo", key=key, exit_on_close=False)
+    client = await connect(settings, "fairlease-demo", key=key, exit_on_close=False)
     try:
         await client.request(settings.subjects.command("local", "change-policy"), msgspec.json.encode(body))
     finally:

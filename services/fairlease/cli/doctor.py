@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import msgspec
@@ -35,10 +36,13 @@ from fairlease.runtime.version import version
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import Health, HostRow, HostsView
 from fairlease_schemas.subjects import SERVICES, VERBS
+from fairlease_schemas.units import DAY_MS
 
 LEAST_PYTHON: Final = (3, 11)
 LEAST_FREE_MIB: Final = 1_024
 """Below this much room for the log a cell will soon stop."""
+LEAST_CERTIFICATE_MS: Final = 30 * DAY_MS
+"""A certificate that ends sooner should be renewed now: with it ends every new connection."""
 HEALTH_S: Final = 2.0
 MOST_SHOWN: Final = 32
 """So many hosts are shown one by one."""
@@ -163,8 +167,9 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
             return checks + await _agents(link, eyes)
     except (CommandError, OSError) as error:
         found, mend = (error.text, error.way_out) if isinstance(error, CommandError) else (refused(error), _READABLE)
+        what, _, way_out = (found, "", mend) if mend else found.partition("; ")
         return [
-            Check("bus", is_ok=False, found=found, mend=mend or _START_BUS),
+            Check("bus", is_ok=False, found=what, mend=way_out or _START_BUS),
             Check("cell", is_ok=False, found="not looked at without a bus", mend="mend the bus first"),
         ]
 
@@ -195,7 +200,17 @@ def _bus(link: Link) -> Check:
     version, where = link.client.connected_server_version, link.client.connected_url
     number = f"{version.major}.{version.minor}.{version.patch}"
     at = f"{where.hostname}:{where.port}" if where else "an unknown place"
-    return Check("bus", is_ok=True, found=f"nats-server {number} at {at}")
+    found = f"nats-server {number} at {at}"
+    ends_s = link.client.certificate_ends_s
+    if ends_s is None:
+        return Check("bus", is_ok=True, found=found)
+    left_ms = ends_s * 1_000 - time.time_ns() // 1_000_000
+    return Check(
+        "bus",
+        left_ms >= LEAST_CERTIFICATE_MS,
+        f"{found}, by TLS, its certificate ends on {datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d}",
+        "`fairlease certs --renew` where the bus runs; one that `fairlease up` keeps takes it at once, reload another",
+    )
 
 
 async def _tried(name: str, link: Link, check: Callable[[Link], Awaitable[Check]]) -> Check:

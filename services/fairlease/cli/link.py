@@ -222,7 +222,7 @@ def _check_address(url: str) -> None:
         raise CommandError(
             AWAY,
             f"FAIRLEASE_URL={redacted(url)[:80]!r} is not an address",
-            way_out="write it as nats://HOST:PORT, several servers with commas between them",
+            way_out="write it as nats://HOST:PORT or tls://HOST:PORT, several servers with commas between them",
         )
 
 

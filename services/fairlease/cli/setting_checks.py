@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from fairlease.runtime import keys
+from fairlease.runtime import keys, tls
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.settings import OWN_SERVER, Settings, read_settings
 from fairlease.runtime.spans import check_sink
@@ -18,7 +18,7 @@ from fairlease.runtime.spans import check_sink
 VARIABLES: Final = (
     *("FAIRLEASE_HOME", "FAIRLEASE_URL", "FAIRLEASE_CELL", "FAIRLEASE_ACCOUNT", "FAIRLEASE_REPLICA"),
     *("FAIRLEASE_POOL", "FAIRLEASE_LABELS", "FAIRLEASE_HOST_ADDRESS", "FAIRLEASE_USERS", "FAIRLEASE_GIT_SCHEMES"),
-    *("FAIRLEASE_CREDS", "FAIRLEASE_TRACES", "FAIRLEASE_METRICS_PORT", OWN_SERVER),
+    *("FAIRLEASE_CREDS", "FAIRLEASE_CA", "FAIRLEASE_TRACES", "FAIRLEASE_METRICS_PORT", OWN_SERVER),
 )
 """What is read, of all that begins with FAIRLEASE_; a job is told of more."""
 _ALIKE: Final = 0.85
@@ -36,6 +36,7 @@ def trouble_with(env: Mapping[str, str]) -> str:
         settings = read_settings(env=env)
         if settings.traces:
             check_sink(settings.traces)
+        tls.options(settings.url, Path(settings.ca) if settings.ca else None)
     except ConfigWrong as error:
         return str(error)
     return ""

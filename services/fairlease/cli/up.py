@@ -1,7 +1,7 @@
 """`fairlease up`: a whole cell on this machine, until Ctrl-C; stop and start again and everything goes on.
 
 Without hosts to simulate, the GPUs of this machine are served; where there are none, `up` says so and
-goes on without. What was asked for at the first start (hosts to simulate, what is said of them, accounts)
+goes on without. What was asked for at the first start (hosts to simulate, what is said of them, accounts, TLS)
 is kept in the state directory, so that a plain `fairlease up` brings the same cell back.
 """
 
@@ -22,7 +22,7 @@ from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
 from fairlease.cli.output import refused
 from fairlease.cli.serve import site_of
-from fairlease.runtime import keys
+from fairlease.runtime import keys, tls
 from fairlease.runtime.backup import CELL_FILE
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
@@ -39,7 +39,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """What a cell is made of: accounts with an inbox, and hosts to simulate, as `4x8` (empty: none).
 
     `site` is what was said of its hosts, `agents` those that are started elsewhere, with theirs. `bots` are the
-    accounts that only look after hosts.
+    accounts that only look after hosts. `tls`: the bus speaks nothing else.
     """
 
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
@@ -47,6 +47,7 @@ class Wanted(msgspec.Struct, frozen=True):
     site: Site = Site()
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
     bots: tuple[str, ...] = ()
+    tls: bool = False
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -79,13 +80,19 @@ def _run(args: argparse.Namespace) -> int:
     configure("up")
     served = _served(simulate, _merged(wanted.site, site_of(args)), settings)
     agents = tuple({**dict(wanted.agents), **dict(args.agent)}.items())
-    wanted = Wanted(accounts, simulate, served.site, agents, bots)
+    is_sealed = wanted.tls if args.tls is None else args.tls
+    wanted = Wanted(accounts, simulate, served.site, agents, bots, is_sealed)
     parts = _parts(args, wanted, served)
     _refuse_shared_hosts(parts, agents)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
     if served.site.users or settings.users:
         os.umask(0o077)  # users pass through the state directory: what the cell keeps there is none of theirs
-    return asyncio.run(_up(Supervisor(settings, parts, agents=agents, bots=bots), wanted, served))
+    if is_sealed:
+        from fairlease.runtime import certificates
+
+        certificates.ensure(settings.state_dir)
+    supervisor = Supervisor(settings, parts, agents=agents, bots=bots, is_sealed=is_sealed)
+    return asyncio.run(_up(supervisor, wanted, served))
 
 
 def _refuse_other_hosts(before: str, now: str) -> None:
@@ -209,6 +216,11 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
             f"  agent     {name} of {', '.join(hosts)}, key {_key_of(supervisor, name)}"
             for name, hosts in wanted.agents
         ),
+        *(
+            [f"  authority {_authority_of(supervisor)}, by which others know the bus (FAIRLEASE_CA)"]
+            if wanted.tls
+            else []
+        ),
         f"  devices   {served.line}",
         f"  logs      {supervisor.logs}",
         "next, in another terminal:",
@@ -216,6 +228,10 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
         "  fairlease submit --budget team-a --min-runtime 15m --timeout 1h --wait -- echo hello",
     ]
     print("\n".join(lines), flush=True)
+
+
+def _authority_of(supervisor: Supervisor) -> Path | None:
+    return tls.authority_of(supervisor.reach)
 
 
 def _key_of(supervisor: Supervisor, agent: str) -> Path:

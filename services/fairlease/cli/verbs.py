@@ -421,6 +421,28 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     simulate.add_argument("--policy", choices=("budget-window",), default="budget-window", help="budget-window")
     simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
     _add_up(verbs)
+    _add_certs(verbs)
+    _add_bus(verbs)
+    _add_backup(verbs)
+    serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
+    serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
+    serve.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="agent: simulated hosts x GPUs")
+    serve.add_argument(
+        "--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)"
+    )
+    _add_site(serve)
+    _leaf(
+        verbs,
+        "doctor",
+        "fairlease.cli.doctor",
+        [output_options(), identity_options()],
+        about="what is wrong, and how to mend it",
+    )
+    debug = _branch(verbs, "debug", "what to show to somebody who helps")
+    about = "one file without secrets: versions, settings, logs, streams, the doctor's report"
+    bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
+    bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
+    _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
 
 
 def _add_trace_options(simulate: Parser) -> None:
@@ -458,28 +480,28 @@ def _add_up(verbs: "_Verbs[Parser]") -> None:
         metavar="NAME=HOST,..",
         help="make a key for an agent that is started elsewhere, with its hosts",
     )
+    up.add_argument(
+        "--tls",
+        action=argparse.BooleanOptionalAction,
+        help="a bus that speaks TLS alone; its certificates are made when they are missing",
+    )
     _add_site(up)
-    _add_bus(verbs)
-    _add_backup(verbs)
-    serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
-    serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
-    serve.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="agent: simulated hosts x GPUs")
-    serve.add_argument(
-        "--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)"
+
+
+def _add_certs(verbs: "_Verbs[Parser]") -> None:
+    about = "make the certificates of the bus, with an authority of their own"
+    certs = _leaf(verbs, "certs", "fairlease.cli.certs", [], about=about)
+    certs.add_argument(
+        "--name",
+        type=address,
+        action="append",
+        default=[],
+        metavar="ADDR",
+        help="a further name or address of the machines of the bus; repeatable",
     )
-    _add_site(serve)
-    _leaf(
-        verbs,
-        "doctor",
-        "fairlease.cli.doctor",
-        [output_options(), identity_options()],
-        about="what is wrong, and how to mend it",
-    )
-    debug = _branch(verbs, "debug", "what to show to somebody who helps")
-    about = "one file without secrets: versions, settings, logs, streams, the doctor's report"
-    bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
-    bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
-    _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
+    again = certs.add_mutually_exclusive_group()
+    again.add_argument("--renew", action="store_true", help="a new certificate of the same authority, for all names")
+    again.add_argument("--force", action="store_true", help="a new authority; whoever connects must be told its ca.crt")
 
 
 def _add_bus(verbs: "_Verbs[Parser]") -> None:

@@ -26,13 +26,14 @@ import nats.errors
 from faststream import AckPolicy
 from faststream.message import StreamMessage
 from faststream.nats import JStream, NatsBroker, PullSub
+from faststream.nats.security import NatsNKey, NatsSecurity
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy as ConsumerAck
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
-from fairlease.runtime import keys
+from fairlease.runtime import keys, tls
 from fairlease.runtime.connection import Guard, end_reconnecting, is_inbox
 from fairlease.runtime.settings import Settings, servers_in
 from fairlease.runtime.tasks import end
@@ -72,14 +73,21 @@ class Bus:
         self._settings = settings
         self.guard = Guard(f"{settings.service}-{settings.replica}", exit_on_close=exit_on_close)
         key = keys.find(settings, keys.service_name(settings.service))
+        sealing = tls.options(settings.bus_url(), tls.authority_of(settings))
+        # The broker's own names for what a client calls `tls` and `tls_handshake_first`.
+        sealed: dict[str, Any] = {
+            "ssl_context": sealing.get("tls"),
+            "tls_handshake_first": sealing.get("tls_handshake_first", False),
+        }
         self._broker = NatsBroker(
             servers_in(settings.bus_url()),
+            security=NatsSecurity(**sealed) if key is None else NatsNKey.from_seed(key.seed, **sealed),
             logger=None,
             apply_types=False,
             graceful_timeout=0.5,
             js_options={"prefix": VERBS},
             **self.guard.options(),
-            **(key.options() if key is not None else {}),
+            inbox_prefix=key.inbox_prefix if key is not None else "_INBOX",
         )
         self._client: Client | None = None
         self._inputs: list[_Input] = []

@@ -18,6 +18,7 @@ import secrets
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sysconfig
 import time
@@ -25,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fairlease.runtime import bus_binary
+from fairlease.runtime import bus_binary, tls
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.settings import BUS_FILE, MOST_PORT, OWN_SERVER, url_in
 from fairlease.runtime.whole_file import replace
@@ -63,7 +64,7 @@ jetstream {{
   # An acknowledgement means: on disk. A power cut takes back nothing (bus.md 1).
   sync_interval: always
 }}
-{access}"""
+{tls}{access}"""
 _OPEN: Final = f'mappings: {{ "{VERBS}.>": "$JS.API.>" }}\n'
 
 
@@ -81,6 +82,10 @@ class BusServer:
 
     def is_running(self) -> bool:
         return self.process.poll() is None
+
+    def reload(self) -> None:
+        """The server reads its configuration and certificates again; connections stay."""
+        self.process.send_signal(signal.SIGHUP)
 
     def stop(self, limit_s: float = 5.0) -> None:
         """Ends the server and waits for it; after `limit_s` it is killed."""
@@ -106,6 +111,7 @@ def start(
     dies_with_parent: bool = False,
     limit_s: float = 20.0,
     own_server: Path | None = None,
+    is_sealed: bool = False,
 ) -> BusServer:
     """Starts the server of this state directory and waits until its JetStream answers.
 
@@ -114,12 +120,16 @@ def start(
     The port is `port`, else the one of the last start, else a free one. With `dies_with_parent` the
     kernel kills the server when the thread that called this ends, however it ends; without, the
     server outlives us. The program is the one of the wheel, checked by its bytes; `own_server` is one that
-    somebody vouches for, and is started unchecked. Raises ConfigWrong when the program is missing or is not
-    what it should be, when a server already runs on this directory or when something else holds the port;
+    somebody vouches for, and is started unchecked. `is_sealed`: it speaks TLS alone, with the certificates of the
+    directory. Raises ConfigWrong when the program is missing or is not what it should be, when clients could not
+    believe the certificates, when a server already runs on this directory or when something else holds the port;
     BusAway when it does not answer in time.
     """
     home = home.absolute()
     binary = program(own_server)
+    certificates = tls.certificates_of(home)
+    if is_sealed:
+        tls.check(certificates)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if '"' in str(home) or "\\" in str(home):
         raise ConfigWrong(
@@ -129,7 +139,7 @@ def start(
     # A name of its own at each start: what answers on the port may be another server.
     name = f"fairlease-{secrets.token_hex(6)}"
     with contextlib.ExitStack() as stack:
-        lock = _locked(home)
+        lock = locked(home)
         stack.callback(os.close, lock)
         conf = home / "bus.conf"
         connections = _connections()
@@ -141,6 +151,7 @@ def start(
             "home": home,
             "log": BUS_LOG,
             "max_payload": MAX_PAYLOAD,
+            "tls": tls.for_clients(certificates) if is_sealed else "",
         }
         values["access"] = access.text if access is not None else _OPEN
         if access is not None:
@@ -159,10 +170,11 @@ def start(
             pass_fds=(lock,),
             preexec_fn=_death_signal() if dies_with_parent else None,  # noqa: PLW1509 - it calls only prctl
         )
-    server = BusServer(process, f"nats://{HOST}:{chosen}", home)
+    server = BusServer(process, f"{'tls' if is_sealed else 'nats'}://{HOST}:{chosen}", home)
     try:
         reading_s = access.reading_s if access is not None else 0.0
-        _await_answer(server, chosen, name, time.monotonic() + limit_s + reading_s, said_before)
+        seal = tls.context(certificates / tls.AUTHORITY) if is_sealed else None
+        _await_answer(server, chosen, name, time.monotonic() + limit_s + reading_s, seal, said_before)
         replace(home / BUS_FILE, json.dumps({"url": server.url, "pid": server.pid}) + "\n")
     except BaseException:
         server.kill()  # also one that nobody would find
@@ -222,8 +234,8 @@ def _connections() -> int:
     return connections
 
 
-def _locked(home: Path) -> int:
-    """A file descriptor that holds the directory's lock; the server inherits it and keeps it."""
+def locked(home: Path) -> int:
+    """A file descriptor that holds the directory's lock, and that the server inherits; ConfigWrong while one runs."""
     lock = os.open(home / "bus.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -260,24 +272,29 @@ def _death_signal() -> Callable[[], None]:
     return ask
 
 
-def _await_answer(server: BusServer, port: int, name: str, until_s: float, said_before: int) -> None:
+def _await_answer(
+    server: BusServer, port: int, name: str, until_s: float, seal: ssl.SSLContext | None, said_before: int
+) -> None:
     """Returns once the server of that name is there with its JetStream."""
     while time.monotonic() < until_s:
         if not server.is_running():
             raise ConfigWrong(_why_it_left(server, port, said_before))
-        if _is_there(port, name):
+        if _is_there(port, name, seal):
             return
         time.sleep(_POLL_S)
     raise BusAway(f"the bus on port {port} does not answer; its own words are in {server.home / BUS_LOG}")
 
 
-def _is_there(port: int, name: str) -> bool:
+def _is_there(port: int, name: str, seal: ssl.SSLContext | None) -> bool:
     """Whether the server of that name has opened the port: it does when its streams are there.
 
     Its first line is for everybody and says who it is, so that no key is needed to hear it.
     """
     try:
-        with socket.create_connection((HOST, port), timeout=1.0) as link:
+        with contextlib.ExitStack() as stack:
+            link = stack.enter_context(socket.create_connection((HOST, port), timeout=1.0))
+            if seal is not None:
+                link = stack.enter_context(seal.wrap_socket(link, server_hostname=HOST))
             link.settimeout(0.25)
             seen = b""
             while b"\n" not in seen:

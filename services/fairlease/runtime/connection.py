@@ -9,13 +9,17 @@ import asyncio
 import logging
 import os
 import re
+import ssl
 import time
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import ParseResult
 
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
 
+from fairlease.runtime import tls
 from fairlease.runtime.errors import EXIT_BUS_CLOSED, BusAway
 from fairlease.runtime.keys import Key, NoKey
 from fairlease.runtime.redaction import redacted
@@ -38,14 +42,15 @@ class Guard:
     """The callbacks of one client: one line of log each, and the end of the process when it is closed.
 
     `is_closing` is set before a wanted close, which then ends nothing. `is_refused`: the bus is there and knows
-    no such key. Listeners of `on_reconnect`
-    are called without waiting after each reconnection; they must not raise.
+    no such key. `last_error` is what went wrong last. Listeners of `on_reconnect` are called without waiting after each
+    reconnection; they must not raise.
     """
 
     def __init__(self, name: str, *, exit_on_close: bool) -> None:
         self.name = name
         self.is_closing = False
         self.is_refused = False
+        self.last_error: Exception | None = None
         self._exits = exit_on_close
         self._listeners: list[Callable[[], None]] = []
         self._last_line = ("", 0.0)
@@ -70,7 +75,8 @@ class Guard:
 
     async def _on_error(self, error: Exception) -> None:
         self.is_refused = self.is_refused or _REFUSAL in str(error).lower()
-        line = f"{type(error).__name__}: {error}"
+        self.last_error = error
+        line = tls.trouble(error) if isinstance(error, ssl.SSLError) else f"{type(error).__name__}: {error}"
         now_s = time.monotonic()
         if self.is_closing or (line == self._last_line[0] and now_s < self._last_line[1] + _REPEAT_S):
             return
@@ -102,6 +108,14 @@ class Connection(Client):
         super().__init__()
         self.guard = guard
 
+    @property
+    def certificate_ends_s(self) -> int | None:
+        """When the certificate that the bus showed ends, in seconds since 1970; None on a connection without TLS."""
+        assert isinstance(self._transport, TcpTransport), "connect comes first"
+        stream = self._transport._io_writer  # noqa: SLF001 - the client tells nobody what was shown to it
+        shown = stream.get_extra_info("peercert") if stream is not None else None
+        return int(ssl.cert_time_to_seconds(shown["notAfter"])) if shown else None
+
     async def close(self) -> None:
         self.guard.is_closing = True
         try:
@@ -125,6 +139,31 @@ async def end_reconnecting(client: Client) -> None:
         await end([loop])
 
 
+async def _connect_tls(
+    transport: TcpTransport,
+    uri: str | ParseResult,
+    ssl_context: ssl.SSLContext,
+    buffer_size: int,
+    connect_timeout: int,
+) -> None:
+    """As the client's own, but for what it leaves behind.
+
+    After a handshake that failed it would wait for the end of a socket that nobody closes for it any more, and so never
+    try again. After one that did not, the stream must know that it is sealed, or it complains when the bus leaves.
+    """
+    try:
+        await _CLIENTS_CONNECT_TLS(transport, uri, ssl_context, buffer_size, connect_timeout)
+    except BaseException:
+        transport._io_reader = transport._io_writer = None  # noqa: SLF001 - then it makes a new one
+        raise
+    assert transport._io_writer is not None  # noqa: SLF001 - as above
+    setattr(transport._io_writer.transport.get_protocol(), "_over_ssl", True)  # noqa: B010, SLF001 - asyncio has no other way
+
+
+_CLIENTS_CONNECT_TLS: Final = TcpTransport.connect_tls
+setattr(TcpTransport, "connect_tls", _connect_tls)  # noqa: B010 - the client's own is wrong
+
+
 def is_inbox(subject: str) -> bool:
     """Whether an answer may be sent there: an inbox, or what the bus made of one in another account.
 
@@ -143,7 +182,9 @@ async def connect(
 ) -> Connection:
     """A connection to the bus at a URL, or at the one the settings name, by the key's identity.
 
-    Where the URL names several servers, to one of them, and to another when that one is gone.
+    Where the URL names several servers, to one of them, and to another when that one is gone. Where it says `tls://`,
+    sealed or not at all (tls.py), by the authority that the settings name; a bare URL has the system's. ConfigWrong for
+    addresses of which some are sealed and others are not.
 
     A daemon (`exit_on_close`) waits for the bus as long as it takes and ends its process when the
     connection is closed for good. Otherwise BusAway is raised when the bus does not answer within
@@ -153,7 +194,8 @@ async def connect(
     url = where if isinstance(where, str) else where.bus_url()
     guard = Guard(name, exit_on_close=exit_on_close)
     client = Connection(guard)
-    options = guard.options() | (key.options() if key is not None else {})
+    sealing = tls.options(url, None if isinstance(where, str) else tls.authority_of(where))
+    options = guard.options() | sealing | (key.options() if key is not None else {})
     servers = servers_in(url)
     if exit_on_close:
         await client.connect(servers=servers, **options)
@@ -173,15 +215,25 @@ async def connect(
             raise NoKey(
                 f"the bus at {redacted(url)} refuses {who}: it was started without it, or with another"
             ) from None
+        # That no server is left says nothing of why.
+        why = guard.last_error if isinstance(error, nats.errors.NoServersError) and guard.last_error else error
+        if isinstance(why, ssl.SSLError):
+            raise BusAway(f"the bus at {redacted(url)}: {tls.trouble(why)}") from None
         raise BusAway(
-            f"the bus at {redacted(url)} does not answer within {limit_s:g} s ({_reason(error)}); {_WAY_OUT}"
+            f"the bus at {redacted(url)} does not answer within {limit_s:g} s ({_reason(why)}); "
+            f"{_way_out(why, is_sealed=bool(sealing))}"
         ) from None
     guard.is_closing = False
     client.options["max_reconnect_attempts"] = -1
     return client
 
 
-_WAY_OUT: Final = "start it with 'fairlease up', or set FAIRLEASE_URL to the right address"
+def _way_out(error: BaseException, *, is_sealed: bool) -> str:
+    """A server that says nothing may wait for what the other kind of client says first."""
+    if not isinstance(error, TimeoutError | ConnectionResetError) and "empty response" not in str(error):
+        return "start it with 'fairlease up', or set FAIRLEASE_URL to the right address"
+    other = "it may speak no TLS: start it with 'fairlease up --tls'" if is_sealed else "it may want TLS: write tls://"
+    return f"{other}, or set FAIRLEASE_URL to the right address"
 
 
 def _reason(error: BaseException) -> str:

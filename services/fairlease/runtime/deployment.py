@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from fairlease.runtime import keys
+from fairlease.runtime import keys, tls
 from fairlease.runtime.access import access
 from fairlease.runtime.bus_server import MAX_PAYLOAD
 from fairlease.runtime.errors import ConfigWrong
@@ -51,14 +51,6 @@ jetstream {{
 """
 _ACCOUNTS: Final = f'include "{ACCOUNTS_FILE}"'
 """The last line, so that a file that was cut short does not have it."""
-_TLS: Final = """\
-{indent}tls {{
-{indent}  cert_file: "{tls}/server.crt"
-{indent}  key_file: "{tls}/server.key"
-{indent}  ca_file: "{tls}/ca.crt"
-{indent}  min_version: "1.3"
-{more}{indent}}}
-"""
 _CLUSTER: Final = """\
 cluster {{
   name: "fairlease-{cell}"
@@ -217,7 +209,7 @@ def config(cell: Deployment, server: Server, password: str) -> str:
     """The configuration of one server; the accounts stand beside it. The same cell gives the same bytes."""
     bus = cell.bus
     is_many = len(cell.servers) > 1
-    sealed = _TLS.format(indent="", tls=bus.tls, more="") if bus.tls else ""
+    sealed = tls.for_clients(Path(bus.tls)) if bus.tls else ""
     # Clients learn the other servers' addresses from the server they are at: the name must be one they can use.
     advertise = f'client_advertise: "{_bracketed(server.host)}:{server.port}"\n' if is_many else ""
     return _CONFIG.format(
@@ -244,8 +236,7 @@ def _cluster(cell: Deployment, server: Server, password: str) -> str:
     bus = cell.bus
     others = [other for other in cell.servers if other is not server]
     routes = [f'    "nats://routes:{password}@{_bracketed(other.host)}:{other.route_port}"' for other in others]
-    # A server shows the others its own certificate, and asks them for theirs.
-    sealed = _TLS.format(indent="  ", tls=bus.tls, more="    verify: true\n") if bus.tls else ""
+    sealed = tls.for_routes(Path(bus.tls)) if bus.tls else ""
     return _CLUSTER.format(
         cell=cell.cell,
         listen=_bracketed(bus.listen),

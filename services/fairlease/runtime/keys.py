@@ -57,7 +57,12 @@ class Key(NamedTuple):
 
     def options(self) -> dict[str, Any]:
         """The arguments of a bus client that use the key: it signs, and it hears answers under its own prefix."""
-        return {"nkeys_seed_str": self.seed, "inbox_prefix": f"_INBOX.{self.identity}".encode()}
+        return {"nkeys_seed_str": self.seed, "inbox_prefix": self.inbox_prefix}
+
+    @property
+    def inbox_prefix(self) -> bytes:
+        """Where the bus lets it hear answers."""
+        return f"_INBOX.{self.identity}".encode()
 
     def public(self) -> str:
         """The half that the bus is told."""

@@ -61,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A nats-server that the operator vouches for; None for the checked one that is installed with us."""
     creds: str = ""
     """The file of the key to connect with; empty: the identity's own in the state directory (keys.py)."""
+    ca: str = ""
+    """The file of the authority whose certificates are believed; empty: the state directory's, else the system's."""
 
     def __repr__(self) -> str:
         """As every struct shows itself, but for a user and password in an address."""
@@ -93,7 +95,7 @@ def servers_in(url: str) -> list[str]:
 
 
 def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Settings:
-    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL, _REPLICA, _CREDS, _TRACES and _METRICS_PORT.
+    """The settings of this process from FAIRLEASE_URL, _HOME, _CELL, _REPLICA, _CREDS, _CA, _TRACES, _METRICS_PORT.
 
     An agent's also from _POOL, _LABELS, _HOST_ADDRESS, _USERS and _GIT_SCHEMES, from where it fetches commits.
     FAIRLEASE_HOME (default `~/.fairlease`) is the one state directory. Raises ConfigWrong for a cell, replica or pool
@@ -117,6 +119,7 @@ def read_settings(service: str = "", env: Mapping[str, str] | None = None) -> Se
         metrics_port=_port_in(seen.get("FAIRLEASE_METRICS_PORT", "").strip()),
         own_server=Path(own) if (own := seen.get(OWN_SERVER, "")) else None,
         creds=seen.get("FAIRLEASE_CREDS", "").strip(),
+        ca=seen.get("FAIRLEASE_CA", "").strip(),
     )
     if settings.host_address and not is_address(settings.host_address):
         raise ConfigWrong(

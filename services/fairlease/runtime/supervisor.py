@@ -25,7 +25,7 @@ import msgspec
 import nats.errors
 from nats.aio.client import Client
 
-from fairlease.runtime import bus_server, keys, streams
+from fairlease.runtime import bus_server, keys, streams, tls
 from fairlease.runtime.access import Access, access
 from fairlease.runtime.connection import Connection, connect
 from fairlease.runtime.errors import STAYS_DOWN, BusAway, ConfigWrong
@@ -47,6 +47,8 @@ STEADY_AFTER_S: Final = 10.0
 STOP_LIMIT_S: Final = 5.0
 READY_LIMIT_S: Final = 30.0
 WATCH_S: Final = 1.0
+RENEW_S: Final = 3_600.0
+"""How often it is looked whether certificates end soon."""
 _ASK_S: Final = 0.5
 _LAST_BYTES: Final = 16 * 1024
 _RECOVERY_S: Final = 10.0
@@ -102,6 +104,7 @@ class Supervisor:
 
     Everyone gets the key that the table has for it, and so do `agents` that somebody else starts, each with
     its hosts, `bots` are accounts that only look after hosts; `guests` make identities beside those of the table.
+    `is_sealed`: the bus speaks TLS alone, with the certificates of the state directory (certificates.py).
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Supervisor:
         *,
         agents: tuple[tuple[str, tuple[str, ...]], ...] = (),
         bots: tuple[str, ...] = (),
+        is_sealed: bool = False,
     ) -> None:
         self.settings = settings
         self.parts = {part.name: part for part in parts}
@@ -119,6 +123,7 @@ class Supervisor:
         self._guests = guests
         self._agents = agents
         self._bots = bots
+        self._is_sealed = is_sealed
         self._access: Access | None = None
         self.processes: dict[str, Process] = {}
         self.restarts: dict[str, int] = {}
@@ -130,6 +135,11 @@ class Supervisor:
     @property
     def bus_pid(self) -> int:
         return self._bus.pid if self._bus is not None else 0
+
+    @property
+    def reach(self) -> Settings:
+        """How its bus is reached: by the authority of its own, whatever this environment says of others."""
+        return msgspec.structs.replace(self.settings, url=self.url, ca="")
 
     @property
     def logs(self) -> Path:
@@ -144,13 +154,15 @@ class Supervisor:
         self._access = access(self.settings.state_dir, self.settings.subjects, self._people())
         self._start_bus()
         key = keys.make(self.settings.state_dir, keys.DEPLOYER)
-        client = await connect(self.url, keys.DEPLOYER, key=key, exit_on_close=False, first_connect_s=READY_LIMIT_S)
+        client = await connect(self.reach, keys.DEPLOYER, key=key, exit_on_close=False, first_connect_s=READY_LIMIT_S)
         try:
             await streams.declare(client, self.settings.subjects, self.settings.accounts)
         finally:
             await client.close()
         self._start_keeper("bus", self._keep_bus())
         self._start_keeper("log", self._watch_log())
+        if self._is_sealed:
+            self._start_keeper("certificates", self._watch_certificates())
         for part in self.parts.values():
             self._start_keeper(part.name, self._keep(part))
 
@@ -161,7 +173,7 @@ class Supervisor:
         """
         until_s = time.monotonic() + limit_s
         key = keys.make(self.settings.state_dir, keys.client_name(self.settings.accounts[0]))
-        client = await connect(self.url, "fairlease-ready", key=key, exit_on_close=False)
+        client = await connect(self.reach, "fairlease-ready", key=key, exit_on_close=False)
         try:
             waiting = {part.arguments[1] for part in self.parts.values() if part.arguments[1] in SERVICES}
             while True:
@@ -229,7 +241,13 @@ class Supervisor:
         own, access = self.settings.own_server, self._access
         if own is not None:
             log.warning("the bus is a server of your own, and nobody checked it: %s", own)
-        self._bus = bus_server.start(self.settings.state_dir, access=access, dies_with_parent=True, own_server=own)
+        self._bus = bus_server.start(
+            self.settings.state_dir,
+            access=access,
+            dies_with_parent=True,
+            own_server=own,
+            is_sealed=self._is_sealed,
+        )
         self.url = self._bus.url
 
     async def _keep_bus(self) -> None:
@@ -280,12 +298,39 @@ class Supervisor:
         finally:
             await client.close()
 
+    async def _watch_certificates(self) -> None:
+        """Renew them before they end, and have the bus read those that were renewed: whoever is connected stays."""
+        from fairlease.runtime import certificates  # noqa: PLC0415 - 80 ms that a plain cell need not pay
+
+        directory = tls.certificates_of(self.settings.state_dir)
+        seen, looked_s = tls.stamp(directory), -RENEW_S
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if time.monotonic() - looked_s >= RENEW_S:
+                looked_s = time.monotonic()
+                try:
+                    await asyncio.to_thread(certificates.ensure, self.settings.state_dir)
+                except (ConfigWrong, OSError) as error:
+                    log.warning("the certificates cannot be renewed: %s", error)
+            now = tls.stamp(directory)
+            if now == seen:
+                continue
+            seen = now
+            try:
+                tls.check(directory)
+            except ConfigWrong as error:
+                log.warning("the bus keeps the certificates that it has: %s", error)
+                continue
+            log.info("the bus reads its certificates again")
+            if self._bus is not None and self._bus.is_running():
+                self._bus.reload()
+
     async def _watcher(self) -> Connection:
         """A connection for questions, as soon as the bus is there."""
         key = keys.make(self.settings.state_dir, keys.client_name(self.settings.accounts[0]))
         while True:
             with contextlib.suppress(BusAway):
-                return await connect(self.url, "fairlease-watch", key=key, exit_on_close=False)
+                return await connect(self.reach, "fairlease-watch", key=key, exit_on_close=False)
             await asyncio.sleep(WATCH_S)
 
     async def _stalled(self, client: Client) -> str:
@@ -323,6 +368,7 @@ class Supervisor:
             "FAIRLEASE_HOME": str(self.settings.state_dir),
             "FAIRLEASE_URL": self.url,
             "FAIRLEASE_CELL": self.settings.cell,
+            **self._authority(),
             "FAIRLEASE_CREDS": str(keys.key_path(self.settings.state_dir, part.identity)),
             PARENT_VARIABLE: str(os.getpid()),
             **part.env,
@@ -339,6 +385,11 @@ class Supervisor:
                 env=env,
                 start_new_session=True,
             )
+
+    def _authority(self) -> dict[str, str]:
+        """By what the parts know a sealed bus; of a plain one they need to know nothing."""
+        authority = tls.authority_of(self.reach) if self._is_sealed else None
+        return {"FAIRLEASE_CA": str(authority)} if authority is not None else {}
 
     def _metrics(self, part: Part) -> dict[str, str]:
         """One port can be one process's: the parts count on from the one that was named, in their order.

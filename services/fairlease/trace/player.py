@@ -155,7 +155,7 @@ async def play(
 @asynccontextmanager
 async def _connected(cell: Supervisor, identity: str) -> AsyncIterator[Connection]:
     key = keys.find(cell.settings, identity)
-    client = await connect(cell.url, f"fairlease-trace-{identity}", key=key, exit_on_close=False)
+    client = await connect(cell.reach, f"fairlease-trace-{identity}", key=key, exit_on_close=False)
     try:
         yield client
     finally:
