@@ -65,7 +65,7 @@ class Crowd:
     async def _greeted(self, key: keys.Key, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """What the bus says to who it is."""
         nonce = json.loads((await reader.readline()).removeprefix(b"INFO "))["nonce"]
-        signed = nkeys.from_seed(bytearray(key.seed.encode())).sign(nonce.encode())
+        signed = nkeys.from_seed(bytearray(key.seed.reveal().encode())).sign(nonce.encode())
         signature = base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
         hello = {
             "nkey": key.public(),

@@ -8,6 +8,7 @@ import pytest
 from fairlease.runtime import bus_server, deployment, keys
 from fairlease.runtime.deployment import Deployment
 from fairlease.runtime.errors import ConfigWrong
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import servers_in
 
 ONE = '[[servers]]\nname = "bus-1"\nhost = "127.0.0.1"\n'
@@ -109,7 +110,7 @@ def test_a_single_server_has_no_routes_and_many_know_each_other_and_not_themselv
 
 def test_with_certificates_clients_see_the_servers_and_servers_see_each_others(tmp_path: Path) -> None:
     cell = _read(tmp_path, THREE + '[bus]\nlisten = "0.0.0.0"\ntls = "/etc/tls"\n')
-    text = deployment.config(cell, cell.servers[0], "secret")
+    text = deployment.config(cell, cell.servers[0], Secret("secret"))
     clients, _, routes = text.partition("cluster {")
     assert 'cert_file: "/etc/tls/server.crt"' in clients
     assert "verify: true" not in clients

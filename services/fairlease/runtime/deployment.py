@@ -20,6 +20,7 @@ from fairlease.runtime.access import access
 from fairlease.runtime.bus_server import MAX_PAYLOAD
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.permissions import Identity, Plan, identities
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS
 from fairlease_schemas.address import is_address
 from fairlease_schemas.ids import is_name
@@ -195,7 +196,7 @@ def write(cell: Deployment, out: Path, guests: tuple[Callable[[Plan], Identity],
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     people = (*identities(cell.plan), *(guest(cell.plan) for guest in guests))
     _replace(out / ACCOUNTS_FILE, access(out, cell.subjects, people).text)
-    password = _password(out)
+    password = password_of(out)
     made = []
     for server in cell.servers:
         _replace(out / f"{server.name}.conf", config(cell, server, password))
@@ -203,7 +204,7 @@ def write(cell: Deployment, out: Path, guests: tuple[Callable[[Plan], Identity],
     return made
 
 
-def config(cell: Deployment, server: Server, password: str) -> str:
+def config(cell: Deployment, server: Server, password: Secret) -> str:
     """The configuration of one server; the accounts stand beside it. The same cell gives the same bytes."""
     bus = cell.bus
     is_many = len(cell.servers) > 1
@@ -225,28 +226,30 @@ def config(cell: Deployment, server: Server, password: str) -> str:
     )
 
 
-def _cluster(cell: Deployment, server: Server, password: str) -> str:
+def _cluster(cell: Deployment, server: Server, password: Secret) -> str:
     bus = cell.bus
     others = [other for other in cell.servers if other is not server]
-    routes = [f'    "nats://routes:{password}@{_bracketed(other.host)}:{other.route_port}"' for other in others]
+    routes = [
+        f'    "nats://routes:{password.reveal()}@{_bracketed(other.host)}:{other.route_port}"' for other in others
+    ]
     # A server shows the others its own certificate, and asks them for theirs.
     sealed = _TLS.format(indent="  ", tls=bus.tls, more="    verify: true\n") if bus.tls else ""
     return _CLUSTER.format(
         cell=cell.cell,
         listen=_bracketed(bus.listen),
         route_port=server.route_port,
-        password=password,
+        password=password.reveal(),
         tls=sealed,
         routes="\n".join(routes),
     )
 
 
-def _password(out: Path) -> str:
+def password_of(out: Path) -> Secret:
     """What servers of this bus know of each other, made at the first time."""
     path = out / keys.KEYS / ROUTES_PASSWORD
     if not path.exists():
         _replace(path, secrets.token_hex(32) + "\n", mode=0o400)
-    return path.read_text(encoding="utf-8").strip()
+    return Secret(path.read_text(encoding="utf-8").strip())
 
 
 def _replace(path: Path, text: str, mode: int = 0o600) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fairlease.runtime.errors import ConfigWrong
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import Settings
 
 DEPLOYER: Final = "deployer"
@@ -50,20 +51,17 @@ class Key(NamedTuple):
     """An identity and the seed that proves it; never shown."""
 
     identity: str
-    seed: str
-
-    def __repr__(self) -> str:
-        return f"Key({self.identity!r})"
+    seed: Secret
 
     def options(self) -> dict[str, Any]:
         """The arguments of a bus client that use the key: it signs, and it hears answers under its own prefix."""
-        return {"nkeys_seed_str": self.seed, "inbox_prefix": f"_INBOX.{self.identity}".encode()}
+        return {"nkeys_seed_str": self.seed.reveal(), "inbox_prefix": f"_INBOX.{self.identity}".encode()}
 
     def public(self) -> str:
         """The half that the bus is told."""
         import nkeys  # noqa: PLC0415 - 5 ms that a command without a key, or an answer from a file, need not pay
 
-        return str(nkeys.from_seed(bytearray(self.seed.encode())).public_key.decode())
+        return str(nkeys.from_seed(bytearray(self.seed.reveal().encode())).public_key.decode())
 
 
 def key_path(home: Path, identity: str) -> Path:
@@ -77,7 +75,7 @@ def make(home: Path, identity: str) -> Key:
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
-        _write(path, json.dumps({"identity": identity, "seed": _fresh_seed()}) + "\n")
+        _write(path, json.dumps({"identity": identity, "seed": _fresh_seed().reveal()}) + "\n")
     return read(path)
 
 
@@ -101,25 +99,25 @@ def read(path: Path) -> Key:
     """The key in that file; ConfigWrong, which shows nothing of it, when there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        key = Key(str(found["identity"]), str(found["seed"]))
+        key = Key(str(found["identity"]), Secret(str(found["seed"])))
     except OSError as error:
         raise ConfigWrong(
             f"key {path}: cannot be read ({error.strerror}); mend its rights or FAIRLEASE_CREDS"
         ) from None
     except (ValueError, KeyError, TypeError):
         key = None
-    if key is None or _SEED.fullmatch(key.seed) is None:  # the client would fail over it later, and quote it
+    if key is None or _SEED.fullmatch(key.seed.reveal()) is None:  # the client would fail over it later, and quote it
         raise ConfigWrong(
             f"key {path}: is no key; delete it, and the next start of the cell with `fairlease up` makes another"
         )
     return key
 
 
-def _fresh_seed() -> str:
+def _fresh_seed() -> Secret:
     """The seed of a new user in the bus's own writing: role, 32 random bytes, checksum, all in base32."""
     import nkeys  # noqa: PLC0415 - as above
 
-    return bytes(nkeys.encode_seed(secrets.token_bytes(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)).decode()
+    return Secret(bytes(nkeys.encode_seed(secrets.token_bytes(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)).decode())
 
 
 def _write(path: Path, text: str) -> None:
