@@ -122,7 +122,8 @@ class Subjects(msgspec.Struct, frozen=True):
         return f"fl.{self.cell}.schedule.{service}.{due_ms}"
 
     def contract(self, digest: str) -> str:
-        return f"fl.{self.cell}.contract.{digest}"
+        """The last word is there so that no wildcard in the digest's place is one of the rest (runtime/access.py)."""
+        return f"fl.{self.cell}.contract.{digest}.body"
 
     def bundle(self, account: str, digest: str, piece: int) -> str:
         """A piece of a code bundle; `digest` is its 64 digits."""

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import nats.errors
 from nats.aio.client import Client
 
 from fairlease.runtime import bus_server, keys, streams
@@ -23,7 +24,8 @@ CELL: Final = "lab"
 ACCOUNTS: Final = ("local", "ci", "fixer")
 BOTS: Final = ("fixer",)
 AGENTS: Final = (("one", ("host-001", "host-002")), ("two", ("host-003",)))
-PLAN: Final = Plan(cell=CELL, accounts=ACCOUNTS, agents=AGENTS, bots=BOTS)
+AUDITORS: Final = ("ours",)
+PLAN: Final = Plan(cell=CELL, accounts=ACCOUNTS, agents=AGENTS, bots=BOTS, auditors=AUDITORS)
 PEOPLE: Final = {one.name: one for one in identities(PLAN)}
 SUBJECTS: Final = Subjects(CELL)
 STREAMS: Final = tuple(streams.wanted(SUBJECTS, ACCOUNTS))
@@ -58,9 +60,12 @@ class Party:
         return said
 
     async def ask(
-        self, subject: str, body: object = b"", headers: dict[str, str] | None = None
+        self, subject: str, body: object = b"", headers: dict[str, str] | None = None, unheard_s: float = 0.0
     ) -> dict[str, Any] | None:
-        """The JSON that came back; None when the bus refused the question, or nobody is there to answer."""
+        """The JSON that came back; None when the bus refused the question, or nobody is there to answer.
+
+        With `unheard_s` also when no answer came in so many seconds; without, one must come.
+        """
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         inbox = self.client.new_inbox()
         heard = await self.client.subscribe(inbox)
@@ -68,7 +73,11 @@ class Party:
         try:
             if await self.refusals():
                 return None
-            message = await heard.next_msg(timeout=_PATIENCE_S)
+            message = await heard.next_msg(timeout=unheard_s or _PATIENCE_S)
+        except nats.errors.TimeoutError:
+            if unheard_s:
+                return None
+            raise
         finally:
             await heard.unsubscribe()
         if (message.headers or {}).get("Status") == "503":

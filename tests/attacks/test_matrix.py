@@ -92,9 +92,11 @@ def may_store(who: str, subject: str) -> bool:
 
 
 def may_ask(who: str, subject: str) -> bool:
-    """Only accounts ask: the explainer and the agents anything, of the other services how they are."""
+    """Accounts ask the explainer and the agents anything, and the other services how they are; auditors no agent."""
     *_, asked, question = subject.split(".")
-    return who.startswith("client-") and (asked == "explainer" or asked.startswith("agent-") or question == "health")
+    if asked.startswith("agent-"):
+        return who.startswith("client-")
+    return who.startswith(("client-", "auditor-")) and (asked == "explainer" or question == "health")
 
 
 def may_talk(who: str, subject: str) -> bool:
@@ -107,8 +109,12 @@ def may_talk(who: str, subject: str) -> bool:
 
 
 def may_use(who: str, verb: str) -> bool:
-    """Everyone but agents and accounts may look at how streams are; each reads what its work needs, nobody more."""
+    """Everyone but agents and accounts may look at how streams are; each reads what its work needs, nobody more.
+
+    Of what is read, an auditor of somebody's own has what the cell's has.
+    """
     kind, _, name = who.partition("-")
+    kind = "audit" if kind == "auditor" else kind
     *words, last = verb.split(".")
     log, is_inner = SUBJECTS.log_stream, kind in ("service", "audit", "deployer")
     if verb == "STREAM.NAMES" or (words == ["STREAM", "INFO"] and is_inner):
@@ -139,7 +145,7 @@ def may_use(who: str, verb: str) -> bool:
 
 
 def may_hear(who: str, subject: str) -> bool:
-    """Accounts hear the feed, their answers and terminals; agents orders and keys for their hosts; health renewals."""
+    """Accounts and auditors hear the feed, accounts their answers and terminals; agents what is for their hosts."""
     kind, _, name = who.partition("-")
     _, _, area, owner, *more = [*subject.split("."), ""]
     if area == "ask":
@@ -150,6 +156,8 @@ def may_hear(who: str, subject: str) -> bool:
         return area == "feed" or (area == "answer" and owner == name) or has_terminal
     if kind == "agent":
         return area in ("order", "attach") and owner in SERVES[who]
+    if kind == "auditor":
+        return area == "feed"
     return who == "service-health" and area == "lease"
 
 

@@ -9,6 +9,7 @@ from fairlease.runtime import keys
 from fairlease.runtime.connection import connect
 from fairlease_schemas.subjects import BEGIN, SCOPES, SERVICES, VERBS
 from tests.attacks.bench import PEOPLE, STREAMS, SUBJECTS, Bus, Party
+from tests.live.journal import read_stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -107,6 +108,96 @@ async def test_code_is_one_accounts_and_its_agents(bus: Bus) -> None:
     await _refused(ci, *asked, f"{VERBS}.DIRECT.GET.{bundles}", f"{VERBS}.DIRECT.GET.{bundles}.fl.lab.bundle.>")
     await _refused(await bus.as_("agent-one"), SUBJECTS.bundle("local", "d", 0), f"{VERBS}.DIRECT.GET.{bundles}")
     assert await bus.seen() == before
+
+
+WILD = ("*", ">", "**", "*>", ">*", "*>*", "c0ff*", "*c0ffee", "c0ffee>", "c*ee", "")
+
+
+async def test_an_agent_reads_a_contract_and_code_whose_digest_it_was_told_and_no_other(bus: Bus) -> None:
+    """Given what accounts sent, when an agent asks for it by anything but its whole name, then it gets none of it."""
+    codes = (("local", "d1"), ("ci", "d2"))
+    for account, digest in codes:
+        for piece in (0, 1):
+            kept = SUBJECTS.bundle(account, digest, piece)
+            assert "seq" in (await (await bus.as_(f"client-{account}")).ask(kept, b'{"secret":"code"}') or {})
+    one = await bus.as_("agent-one")
+    contract, code = (f"{VERBS}.DIRECT.GET.{stream}." for stream in (CONTRACTS, SUBJECTS.bundles_stream))
+    assert await one.ask(contract + SUBJECTS.contract("c0ffee")) == {"secret": "contract"}
+    assert await one.ask(code + SUBJECTS.bundle("ci", "d2", 1)) == {"secret": "code"}
+    asked = [contract + SUBJECTS.contract(wild) for wild in WILD]
+    asked += [contract + SUBJECTS.contract("c0ffee").removesuffix("body") + wild for wild in ("*", ">")]
+    asked += [contract + end for end in ("fl.lab.contract.>", "fl.lab.contract.*.*", "fl.lab.>", ">", "*.*.*.*.*")]
+    subject = SUBJECTS.bundle("ACCOUNT", "DIGEST", 9).removesuffix("9")
+    for account in ("ci", "*", ">", "*>"):
+        for piece in ("1", "*", ">", "*>", "**"):
+            asked += [code + subject.replace("ACCOUNT", account).replace("DIGEST", wild) + piece for wild in WILD]
+    for account in ("ci", "local"):
+        asked += [code + f"fl.lab.bundle.{account}.>", code + f"fl.lab.bundle.{account}.*"]
+    for subject in asked:
+        found = await one.ask(subject, unheard_s=0.3)
+        assert found is None or found["headers"]["Status"] == "404", (subject, found)
+
+
+async def test_an_account_asks_for_evidence_by_its_name_and_not_for_the_newest(bus: Bus) -> None:
+    for host, digest in (("host-001", "e1"), ("host-001", "e2")):
+        await (await bus.as_("agent-one")).ask(SUBJECTS.evidence(host, digest), {"last": digest})
+    ci, asked = await bus.as_("client-ci"), f"{VERBS}.DIRECT.GET.{SUBJECTS.evidence_stream}."
+    assert await ci.ask(asked + SUBJECTS.evidence("host-001", "e1")) == {"last": "e1"}
+    for wild in ("*", "**", "e*2"):
+        found = await ci.ask(asked + SUBJECTS.evidence("host-001", wild), unheard_s=0.3)
+        assert found is None or found["headers"]["Status"] == "404", (wild, found)
+
+
+async def test_an_auditor_reads_the_log_hears_the_feed_and_says_nothing(bus: Bus) -> None:
+    """Given an auditor's key, when it tries what others do to others, then it has read the log and changed nothing."""
+    before, ours = await bus.seen(), await bus.as_("auditor-ours")
+    heard = await ours.client.subscribe(SUBJECTS.feed("*", "*", ">"))
+    log = [m.data for m in await read_stream(ours.client, SUBJECTS.log_stream)]
+    assert len(log) == len(SCOPES)
+    explainer = await bus.as_("service-explainer")
+    asked = await explainer.client.subscribe(SUBJECTS.ask("explainer", "*"))
+    await ours.say(SUBJECTS.ask("explainer", "why"), reply=ours.client.new_inbox())
+    question = await asked.next_msg(timeout=10)
+    await question.respond(b"{}")
+    await explainer.say(SUBJECTS.feed("team-a", "job-x", "job-admitted"), b"{}")
+    assert (await heard.next_msg(timeout=10)).subject.endswith("job-admitted")
+    for account in ("ours", "ci", "local"):
+        await _refused(ours, *(SUBJECTS.command(account, verb) for verb in ("submit-job", "hold-job", "request-drain")))
+        await _refused(ours, SUBJECTS.bundle(account, "d", 0), SUBJECTS.attach("host-001", account, BEGIN))
+        await _refused(ours, f"{VERBS}.STREAM.INFO.{SUBJECTS.inbox_stream(account)}.x")
+        await _deaf(ours, SUBJECTS.answer(account, 1), SUBJECTS.shown("host-001", account, "0a"))
+    await _refused(ours, *(SUBJECTS.log(name, "forged") for name in SCOPES))
+    await _refused(ours, SUBJECTS.ask("agent-host-001", "logs"), SUBJECTS.ask("admission", "why"))
+    await _refused(ours, f"{VERBS}.DIRECT.GET.{CONTRACTS}.{SUBJECTS.contract('c0ffee')}")
+    await _refused(ours, f"{VERBS}.DIRECT.GET.{SUBJECTS.evidence_stream}.{SUBJECTS.evidence('host-001', 'd')}")
+    others = [stream for stream in STREAMS if stream != SUBJECTS.log_stream]
+    await _refused(ours, *(f"{VERBS}.CONSUMER.{verb}.{s}.mine" for verb in ("CREATE", "MSG.NEXT") for s in others))
+    assert await bus.seen(SUBJECTS.feed("team-a", "job-x", "job-admitted")) == {
+        name: [m for m in kept if "job-x" not in m.subject] for name, kept in before.items()
+    }
+
+
+async def test_an_auditor_cannot_take_messages_from_who_else_follows_the_log(bus: Bus) -> None:
+    """Given a service that follows, when an auditor plays with consumers and acks, then the service misses nothing."""
+    ours, ranker, stream = await bus.as_("auditor-ours"), await bus.as_("service-ranker"), SUBJECTS.log_stream
+    config = {"name": "follow-5e55", "ack_policy": "none", "deliver_policy": "all", "inactive_threshold": 60 * 10**9}
+    made = await ranker.ask(f"{VERBS}.CONSUMER.CREATE.{stream}.follow-5e55", {"stream_name": stream, "config": config})
+    assert made is not None
+    assert "error" not in made
+    verbs = ("CONSUMER.NAMES", "CONSUMER.LIST")
+    await _refused(ours, *(f"{VERBS}.{verb}.{stream}" for verb in verbs), f"{VERBS}.CONSUMER.INFO.{stream}.follow-5e55")
+    await _refused(ours, f"{VERBS}.CONSUMER.PAUSE.{stream}.follow-5e55", f"{VERBS}.CONSUMER.RESET.{stream}.follow-5e55")
+    await _refused(ours, *(f"$JS.ACK.{stream}.follow-5e55.1.{n}.{n}.0.0" for n in (1, 2)), f"$JS.FC.{stream}.x.y")
+    changed = {**config, "deliver_policy": "new"}
+    answer = await ours.ask(f"{VERBS}.CONSUMER.CREATE.{stream}.follow-5e55", {"stream_name": stream, "config": changed})
+    assert answer is not None
+    assert "error" in answer
+    inbox = ranker.client.new_inbox()
+    heard = await ranker.client.subscribe(inbox)
+    await ranker.say(f"{VERBS}.CONSUMER.MSG.NEXT.{stream}.follow-5e55", b'{"batch":100,"no_wait":true}', reply=inbox)
+    found = [await heard.next_msg(timeout=10) for _ in SCOPES]
+    await heard.unsubscribe()
+    assert [message.subject for message in found] == [SUBJECTS.log(name, "made-up") for name in SCOPES]
 
 
 async def test_an_account_reads_nothing_of_hosts_and_contracts(bus: Bus) -> None:

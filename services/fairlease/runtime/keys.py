@@ -43,6 +43,16 @@ def client_name(account: str) -> str:
     return f"client-{account}"
 
 
+def auditor_name(auditor: str) -> str:
+    """Who reads a cell's log and writes nothing: a person or a program that somebody named."""
+    return f"auditor-{auditor}"
+
+
+def is_auditor(identity: str) -> bool:
+    """Whether this one may read the whole log: the cell's own, or one that was named."""
+    return identity == AUDIT or identity.startswith(auditor_name(""))
+
+
 class NoKey(ConfigWrong):
     """There are keys, and none for this identity, or none that the bus knows."""
 

@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from fairlease.runtime.keys import AUDIT, DEPLOYER, agent_name, client_name, service_name
-from fairlease.runtime.streams import wanted
+from fairlease.runtime.bus_server import MAX_PAYLOAD
+from fairlease.runtime.keys import AUDIT, DEPLOYER, agent_name, auditor_name, client_name, service_name
+from fairlease.runtime.streams import KIB, wanted
 from fairlease_schemas import commands, reports
-from fairlease_schemas.bundle import MANIFEST_PIECE
+from fairlease_schemas.bundle import MANIFEST_PIECE, PIECE_BYTES
 from fairlease_schemas.subjects import SCOPES, SERVICES, VERBS, Subjects
 
 LOG: Final = "LOG"
@@ -27,6 +28,13 @@ HOLDERS: Final = (LOG, CORE)
 
 CLIENT_CONNECTIONS: Final = 1_024
 """Of one account: pipelines come in hundreds, and one that leaks its connections leaves those of the others."""
+SUBSCRIPTIONS: Final = 512
+"""Of one connection: a pipeline that waits for the largest array has one for each of its jobs."""
+_OF_EACH: Final = 64
+"""More for each host or account that a connection looks after."""
+_HEADERS: Final = 4 * KIB
+SMALL: Final = 64 * KIB + _HEADERS
+"""What a message holds that is no code: a command or a question, with its headers."""
 _API: Final = "$JS.API"
 _TIMED: Final = ("admission", "ranker", "health")
 """Services that arm timers and read them."""
@@ -58,18 +66,23 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Questions it may subscribe to and answer."""
     connections: int = 64
     """How many it may have at a time: replicas, hosts of one agent, a person's terminals."""
+    subscriptions: int = SUBSCRIPTIONS
+    """How many each of its connections may have."""
+    payload: int = SMALL
+    """How many bytes a message that it sends may have, headers and all."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A cell's people and machines: client accounts, and agents with the hosts they serve.
 
-    `bots` are those of the accounts that look after hosts, and send no other commands.
+    `bots` are those of the accounts that look after hosts, and send no other commands. `auditors` read the log.
     """
 
     cell: str
     accounts: tuple[str, ...] = ()
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
     bots: tuple[str, ...] = ()
+    auditors: tuple[str, ...] = ()
 
 
 def identities(plan: Plan) -> tuple[Identity, ...]:
@@ -79,6 +92,7 @@ def identities(plan: Plan) -> tuple[Identity, ...]:
         *(table.service(name) for name in SERVICES),
         *(table.agent(name, hosts) for name, hosts in plan.agents),
         *(table.client(account) for account in plan.accounts),
+        *(table.auditor(name) for name in plan.auditors),
         table.deployer(),
         table.audit(),
     )
@@ -116,6 +130,8 @@ class _Table:
             hears=tuple(renewals) if name == "health" else (),
             ears=(s.lease("*"),) if name == "health" else (),
             answers=(s.ask(name, "*"),),
+            subscriptions=SUBSCRIPTIONS + _OF_EACH * len(self._inboxes),
+            payload=MAX_PAYLOAD,
         )
 
     def agent(self, name: str, hosts: tuple[str, ...]) -> Identity:
@@ -135,6 +151,8 @@ class _Table:
             says=tuple(s.shown(host, "*", "*") for host in hosts),
             hears=tuple(hears),
             answers=tuple(answers),
+            subscriptions=SUBSCRIPTIONS + _OF_EACH * len(hosts),
+            payload=MAX_PAYLOAD,
         )
 
     def client(self, account: str) -> Identity:
@@ -144,8 +162,8 @@ class _Table:
         """
         s, explainer = self._s, service_name("explainer")
         answers = _open(s.answer(account, 0))
-        questions = [Way(explainer, s.ask("explainer", "*"), s.ask("explainer", "*"))]
-        questions += [_same(service_name(name), s.ask(name, "health")) for name in SCOPES]
+        is_bot = account in self._plan.bots
+        questions = self._questions()
         questions += [
             _same(agent_name(agent), s.ask(f"agent-{host}", "*"))
             for agent, hosts in self._plan.agents
@@ -154,7 +172,7 @@ class _Table:
         verbs = [f"STREAM.INFO.{s.inbox_stream(account)}", f"DIRECT.GET.{s.feed_stream}.{answers}"]
         verbs.append(f"DIRECT.GET.{s.evidence_stream}.{s.evidence('*', '*')}")
         hears = [_same(explainer, answers), _same(explainer, s.feed("*", "*", ">"))]
-        if account in self._plan.bots:
+        if is_bot:
             stores = [s.command(account, verb) for verb in commands.OWNERS["health"]]
         else:
             stores = [s.command(account, "*"), _open(s.bundle(account, "*", 0))]
@@ -170,6 +188,16 @@ class _Table:
             hears=tuple(hears),
             ears=tuple(dict.fromkeys(way.name for way in hears)),
             connections=CLIENT_CONNECTIONS,
+            payload=SMALL if is_bot else PIECE_BYTES + _HEADERS,
+        )
+
+    def auditor(self, name: str) -> Identity:
+        """Follows the log as the cell's own audit does, hears the feed and asks the explainer; it says nothing."""
+        feed = _same(service_name("explainer"), self._s.feed("*", "*", ">"))
+        return Identity(
+            name=auditor_name(name),
+            sends=(*self._questions(), *map(self._verb, self._audited())),
+            hears=(feed,),
         )
 
     def deployer(self) -> Identity:
@@ -179,14 +207,19 @@ class _Table:
 
     def audit(self) -> Identity:
         """Follows the log, and looks at the streams and at when hosts were heard; it says nothing."""
+        return Identity(name=AUDIT, sends=tuple(map(self._verb, self._audited())))
+
+    def _audited(self) -> list[str]:
+        """The verbs by which the log is read, and the streams are looked at."""
         s = self._s
-        verbs = [
-            *self._looks(),
-            *_reads(s.log_stream),
-            f"CONSUMER.DELETE.{s.log_stream}.*",
-            f"DIRECT.GET.{s.leases_stream}.{s.lease('*')}",
-        ]
-        return Identity(name=AUDIT, sends=tuple(map(self._verb, verbs)))
+        reads = [*_reads(s.log_stream), f"CONSUMER.DELETE.{s.log_stream}.*"]
+        return [*self._looks(), *reads, f"DIRECT.GET.{s.leases_stream}.{s.lease('*')}"]
+
+    def _questions(self) -> list[Way]:
+        """What everybody may ask who is none of the cell's own: the explainer anything, the others how they are."""
+        s = self._s
+        explainer = _same(service_name("explainer"), s.ask("explainer", "*"))
+        return [explainer, *(_same(service_name(name), s.ask(name, "health")) for name in SCOPES)]
 
     def _looks(self) -> list[str]:
         """The verbs that tell how a stream is made and how long it is, and no message of it."""
