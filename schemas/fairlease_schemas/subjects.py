@@ -122,12 +122,12 @@ class Subjects(msgspec.Struct, frozen=True):
         return f"fl.{self.cell}.schedule.{service}.{due_ms}"
 
     def contract(self, digest: str) -> str:
-        """The last word is there so that no wildcard in the digest's place is one of the rest (runtime/access.py)."""
+        """A contract's body by its digest; the last word is for who asks with wildcards (runtime/access.py)."""
         return f"fl.{self.cell}.contract.{digest}.body"
 
-    def bundle(self, account: str, digest: str, piece: int) -> str:
-        """A piece of a code bundle; `digest` is its 64 digits."""
-        return f"fl.{self.cell}.bundle.{account}.{digest}.{piece}"
+    def bundle(self, account: str, digest: str, piece: int | str) -> str:
+        """A piece of a code bundle; `digest` is its 64 digits, the last word there as that of a contract."""
+        return f"fl.{self.cell}.bundle.{account}.{digest}.{piece}.piece"
 
     def evidence(self, host: str, digest: str) -> str:
         """What a host's agent keeps of a run that went wrong."""

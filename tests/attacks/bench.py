@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import nats.errors
 from nats.aio.client import Client
 
 from fairlease.runtime import bus_server, keys, streams
@@ -60,12 +59,9 @@ class Party:
         return said
 
     async def ask(
-        self, subject: str, body: object = b"", headers: dict[str, str] | None = None, unheard_s: float = 0.0
+        self, subject: str, body: object = b"", headers: dict[str, str] | None = None
     ) -> dict[str, Any] | None:
-        """The JSON that came back; None when the bus refused the question, or nobody is there to answer.
-
-        With `unheard_s` also when no answer came in so many seconds; without, one must come.
-        """
+        """The JSON that came back; None when the bus refused the question, or nobody is there to answer."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         inbox = self.client.new_inbox()
         heard = await self.client.subscribe(inbox)
@@ -73,11 +69,7 @@ class Party:
         try:
             if await self.refusals():
                 return None
-            message = await heard.next_msg(timeout=unheard_s or _PATIENCE_S)
-        except nats.errors.TimeoutError:
-            if unheard_s:
-                return None
-            raise
+            message = await heard.next_msg(timeout=_PATIENCE_S)
         finally:
             await heard.unsubscribe()
         if (message.headers or {}).get("Status") == "503":

@@ -57,6 +57,13 @@ class Crowd:
         self.writers.append(writer)
         return writer
 
+    async def open(self, home: Path, identity: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection of anybody's, greeted, that speaks as it likes."""
+        reader, writer = await asyncio.open_connection(*self._where)
+        self.writers.append(writer)
+        assert await self._greeted(keys.read(keys.key_path(home, identity)), reader, writer) == "PONG"
+        return reader, writer
+
     async def _joined(self, key: keys.Key) -> str:
         reader, writer = await asyncio.open_connection(*self._where)
         self.writers.append(writer)

@@ -60,7 +60,7 @@ def test_the_committed_configuration_is_one_that_the_server_takes(tmp_path: Path
         text=True,
         check=False,
     )
-    assert (said.returncode, len(public)) == (0, len(SERVICES) + 2 + 2 + 2), said.stderr
+    assert (said.returncode, len(public)) == (0, len(SERVICES) + 2 + 2 + 1 + 2), said.stderr
 
 
 def test_a_configuration_is_the_same_bytes_at_every_start(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from fairlease.runtime import keys
-from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import Settings, read_settings
 
@@ -101,11 +100,13 @@ def test_what_is_no_key_is_said_without_showing_it(tmp_path: Path, text: str) ->
     path = tmp_path / "keys" / "audit.key"
     path.parent.mkdir()
     path.write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(ConfigWrong, match=r"is no key; delete it") as caught:
+    with pytest.raises(keys.KeyUnusable, match=r"is no key; delete it") as caught:
         keys.read(path)
     assert text == "" or text not in str(caught.value)
 
 
 def test_a_named_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigWrong, match="cannot be read"):
+    with pytest.raises(keys.KeyUnusable, match="there is no such file; name the one you were given"):
         keys.find(Settings(state_dir=tmp_path, creds=str(tmp_path / "gone.key")), "audit")
+    with pytest.raises(keys.KeyUnusable, match=r"cannot be read \(Is a directory\); mend its rights"):
+        keys.find(Settings(state_dir=tmp_path, creds=str(tmp_path)), "audit")

@@ -236,7 +236,10 @@ def _is_address(server: str) -> bool:
 
 @asynccontextmanager
 async def linked(args: argparse.Namespace) -> AsyncIterator[Link]:
-    """A link for the duration of one command; CommandError 69 when no bus is known or it does not answer."""
+    """A link for the duration of one command.
+
+    CommandError: 69 when no bus is known or it does not answer, 77 without a key that it knows.
+    """
     account = account_of(args)
     # What the client would log is said by the errors raised here, in better words.
     logger = logging.getLogger("fairlease")
@@ -256,6 +259,8 @@ async def _connected(account: str) -> AsyncIterator[Link]:
         _check_address(settings.bus_url())
         key = keys.find(settings, keys.client_name(account))
         client = await connect(settings, f"fairlease-cli-{account}", key=key, exit_on_close=False)
+    except keys.KeyUnusable as error:
+        raise CommandError(FORBIDDEN, str(error)) from error
     except keys.NoKey as error:
         raise CommandError(
             FORBIDDEN, str(error), way_out=f"{inbox_way_out(account)}; or name another account"

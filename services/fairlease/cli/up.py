@@ -36,7 +36,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """What a cell is made of: accounts with an inbox, and hosts to simulate, as `4x8` (empty: none).
 
     `site` is what was said of its hosts, `agents` those that are started elsewhere, with theirs. `bots` are the
-    accounts that only look after hosts.
+    accounts that only look after hosts, `auditors` those who read the log.
     """
 
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
@@ -44,6 +44,7 @@ class Wanted(msgspec.Struct, frozen=True):
     site: Site = Site()
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
     bots: tuple[str, ...] = ()
+    auditors: tuple[str, ...] = ()
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -60,19 +61,21 @@ def run(args: argparse.Namespace) -> int:
     wanted = remembered(settings.state_dir)
     accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account, *args.bot)))
     bots = tuple(name for name in accounts if name in args.bot or (name in wanted.bots and name not in args.account))
+    auditors = tuple(dict.fromkeys((*wanted.auditors, *args.auditor)))
     simulate = "x".join(map(str, args.simulate_gpus)) if args.simulate_gpus else wanted.simulate
     _refuse_other_hosts(wanted.simulate, simulate)
     configure("up")
     served = _served(simulate, _merged(wanted.site, site_of(args)), settings)
     agents = tuple({**dict(wanted.agents), **dict(args.agent)}.items())
-    wanted = Wanted(accounts, simulate, served.site, agents, bots)
+    wanted = Wanted(accounts, simulate, served.site, agents, bots, auditors)
     parts = _parts(args, wanted, served)
     _refuse_shared_hosts(parts, agents)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
     if served.site.users or settings.users:
         os.umask(0o077)  # users pass through the state directory: what the cell keeps there is none of theirs
     try:
-        return asyncio.run(_up(Supervisor(settings, parts, agents=agents, bots=bots), wanted, served))
+        supervisor = Supervisor(settings, parts, agents=agents, bots=bots, auditors=auditors)
+        return asyncio.run(_up(supervisor, wanted, served))
     except (ConfigWrong, BusAway) as error:
         code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY
         raise CommandError(code, str(error)) from error
@@ -194,9 +197,10 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
         f"ready in {took_s:.1f} s: cell {supervisor.settings.cell}, bus {supervisor.url}",
         f"  accounts  {', '.join(f'{name} (bot)' if name in wanted.bots else name for name in wanted.accounts)}",
         *(
-            f"  agent     {name} of {', '.join(hosts)}, key {_key_of(supervisor, name)}"
+            f"  agent     {name} of {', '.join(hosts)}, key {_key_of(supervisor, keys.agent_name(name))}"
             for name, hosts in wanted.agents
         ),
+        *(f"  auditor   {name}, key {_key_of(supervisor, keys.auditor_name(name))}" for name in wanted.auditors),
         f"  devices   {served.line}",
         f"  logs      {supervisor.logs}",
         "next, in another terminal:",
@@ -206,8 +210,8 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
     print("\n".join(lines), flush=True)
 
 
-def _key_of(supervisor: Supervisor, agent: str) -> Path:
-    return keys.key_path(supervisor.settings.state_dir, keys.agent_name(agent))
+def _key_of(supervisor: Supervisor, identity: str) -> Path:
+    return keys.key_path(supervisor.settings.state_dir, identity)
 
 
 def remembered(home: Path) -> Wanted:

@@ -394,6 +394,8 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     up.add_argument(
         "--bot", type=name, action="append", default=[], metavar="NAME", help="make an account that only serves hosts"
     )
+    about = "make a key that reads the log and the feed, asks, and writes nothing"
+    up.add_argument("--auditor", type=name, action="append", default=[], metavar="NAME", help=about)
     up.add_argument(
         "--agent",
         type=agent,

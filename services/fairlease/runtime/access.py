@@ -99,14 +99,17 @@ def _user(one: Identity, key: str) -> list[str]:
 
 
 def _exact(one: Identity) -> list[str]:
-    """Takes the wildcards out of what is asked for by its subject, so that one message is asked for by all its words.
+    """Lets a message be asked for by its whole subject alone, where the last word of the row is fixed.
 
-    The bus would hand out the newest of all that match. With a `*` taken out the subject has a word less, and leads
-    nowhere; a subject without any stays as it is. A `>` that is the last word is not caught [measured]: what must
-    not be read so has a fixed last word (`Subjects.contract`), or another before it that nobody knows.
+    The bus would hand out the newest of all that match a wildcard. With a `*` taken out of a word the subject has a
+    word less, or another, and leads nowhere; one without stays as it is. A `>` would pass [measured], but is a wildcard
+    as the last word alone. So who has no digest by heart gets nothing by it. A row whose last word is open is for who
+    may read all that it says.
     """
     rows = []
-    for name in (way.name for way in one.sends if way.name.startswith(_BY_SUBJECT) and "*" in way.name):
+    for name in (way.name for way in one.sends if way.name.startswith(_BY_SUBJECT)):
+        if "*" not in name or name.endswith("*"):
+            continue
         count, words = 0, []
         for word in name.split("."):
             count += word == "*"

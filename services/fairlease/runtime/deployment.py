@@ -101,6 +101,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     cell: str = "lab"
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
     bots: tuple[str, ...] = ()
+    auditors: tuple[str, ...] = ()
     agents: dict[str, tuple[str, ...]] = {}
     bus: BusPlan = BusPlan()
 
@@ -111,8 +112,8 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def plan(self) -> Plan:
         """The people and machines of the cell, for the table; bots are accounts too."""
-        agents = tuple(self.agents.items())
-        return Plan(cell=self.cell, accounts=(*self.accounts, *self.bots), agents=agents, bots=self.bots)
+        agents, accounts = tuple(self.agents.items()), (*self.accounts, *self.bots)
+        return Plan(cell=self.cell, accounts=accounts, agents=agents, bots=self.bots, auditors=self.auditors)
 
     @property
     def replicas(self) -> int:
@@ -144,7 +145,7 @@ def read(path: Path) -> Deployment:
 def _problems(cell: Deployment) -> Iterable[str]:
     """What no file of a cell may say, the first one first."""
     names = [("cell", cell.cell), *(("accounts", name) for name in cell.accounts)]
-    names += [("bots", name) for name in cell.bots]
+    names += [("bots", name) for name in cell.bots] + [("auditors", name) for name in cell.auditors]
     names += [(f"agents.{agent}", name) for agent, hosts in cell.agents.items() for name in (agent, *hosts)]
     names += [("servers.name", server.name) for server in cell.servers]
     for field, name in names:
@@ -158,6 +159,7 @@ def _problems(cell: Deployment) -> Iterable[str]:
     places = [f"{s.host}:{port}" for s in cell.servers for port in (s.port, s.route_port, s.monitor_port)]
     for field, values, why in (
         ("accounts and bots", [*cell.accounts, *cell.bots], "an account is a bot or it is not"),
+        ("auditors", [*cell.auditors], "each has one key"),
         ("agents", hosts, "a host has one agent"),
         ("servers.name", [server.name for server in cell.servers], "servers know each other by it"),
         ("servers", places, "a port has one owner"),

@@ -24,7 +24,7 @@ OnStored = Callable[[int, int], None]
 
 
 async def export(log: IO[bytes], name: str, on_stored: OnStored | None = None) -> None:
-    """Write the live log, as far as it went when this was called; `name` is who asks, by the key of the audit.
+    """Write the live log, as far as it went when this was called; `name` is who asks, by an auditor's key.
 
     NoKey where that key is missing or the bus does not know it. BusAway when no bus answers or it does not hand
     out the records; LogDamaged when some are missing.
@@ -32,9 +32,9 @@ async def export(log: IO[bytes], name: str, on_stored: OnStored | None = None) -
     logging.getLogger("fairlease").addHandler(logging.NullHandler())
     settings = read_settings()
     key = keys.find(settings, keys.AUDIT)
-    if key is not None and key.identity != keys.AUDIT:
+    if key is not None and not keys.is_auditor(key.identity):
         # The bus would refuse it and say nothing more.
-        raise keys.NoKey(f"the whole log is read with the key of {keys.AUDIT}, and FAIRLEASE_CREDS is {key.identity}'s")
+        raise keys.NoKey(f"the whole log is read with an auditor's key, and FAIRLEASE_CREDS is {key.identity}'s")
     client = await connect(settings, name, key=key, exit_on_close=False)
 
     async def write(batch: list[Entry]) -> None:

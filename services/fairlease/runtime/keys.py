@@ -57,6 +57,10 @@ class NoKey(ConfigWrong):
     """There are keys, and none for this identity, or none that the bus knows."""
 
 
+class KeyUnusable(ConfigWrong):
+    """The file that should hold the key is not there, is closed to us, or holds something else."""
+
+
 class Key(NamedTuple):
     """An identity and the seed that proves it; never shown."""
 
@@ -80,7 +84,7 @@ def key_path(home: Path, identity: str) -> Path:
 
 
 def make(home: Path, identity: str) -> Key:
-    """The identity's key, made now where there is none; ConfigWrong for a file that holds something else."""
+    """The identity's key, made now where there is none; KeyUnusable for a file that holds something else."""
     path = key_path(home, identity)
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +97,7 @@ def find(settings: Settings, identity: str) -> Key | None:
     """The key to connect with: that of FAIRLEASE_CREDS, else the identity's in the state directory.
 
     None where the state directory has no keys at all: its bus is open, or somewhere else. NoKey when
-    it has keys and this one is not among them; ConfigWrong for a file that is no key.
+    it has keys and this one is not among them; KeyUnusable for a file that is no key.
     """
     if settings.creds:
         return read(Path(settings.creds))
@@ -106,18 +110,22 @@ def find(settings: Settings, identity: str) -> Key | None:
 
 
 def read(path: Path) -> Key:
-    """The key in that file; ConfigWrong, which shows nothing of it, when there is none."""
+    """The key in that file; KeyUnusable, which shows nothing of it, when there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         key = Key(str(found["identity"]), Secret(str(found["seed"])))
+    except FileNotFoundError:
+        raise KeyUnusable(
+            f"key {path}: there is no such file; name the one you were given in FAIRLEASE_CREDS"
+        ) from None
     except OSError as error:
-        raise ConfigWrong(
+        raise KeyUnusable(
             f"key {path}: cannot be read ({error.strerror}); mend its rights or FAIRLEASE_CREDS"
         ) from None
     except (ValueError, KeyError, TypeError):
         key = None
     if key is None or _SEED.fullmatch(key.seed.reveal()) is None:  # the client would fail over it later, and quote it
-        raise ConfigWrong(
+        raise KeyUnusable(
             f"key {path}: is no key; delete it, and the next start of the cell with `fairlease up` makes another"
         )
     return key

@@ -138,7 +138,7 @@ class _Table:
         """Of its hosts alone: reports, renewals, samples, evidence, orders, terminals; contracts and code by digest."""
         s = self._s
         verbs = [f"DIRECT.GET.{s.contracts_stream}.{s.contract('*')}"]
-        verbs.append(f"DIRECT.GET.{s.bundles_stream}.{_open(s.bundle('*', '*', 0))}")
+        verbs.append(f"DIRECT.GET.{s.bundles_stream}.{s.bundle('*', '*', '*')}")
         stores, hears, answers = [], [], []
         for host in hosts:
             stores += [s.report(host, "*"), s.lease(host), s.telemetry(host, "*"), s.evidence(host, "*")]
@@ -175,7 +175,7 @@ class _Table:
         if is_bot:
             stores = [s.command(account, verb) for verb in commands.OWNERS["health"]]
         else:
-            stores = [s.command(account, "*"), _open(s.bundle(account, "*", 0))]
+            stores = [s.command(account, "*"), s.bundle(account, "*", "*")]
             verbs.append(f"DIRECT.GET.{s.bundles_stream}.{s.bundle(account, '*', MANIFEST_PIECE)}")
             for agent, hosts in self._plan.agents:
                 # The server compares imports of one account pair by pair: where one agent serves all, one row does.

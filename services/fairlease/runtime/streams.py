@@ -237,7 +237,7 @@ def _bundles(subjects: Subjects) -> dict[str, Any]:
     Full, it refuses new bundles rather than dropping one that a waiting job will need.
     """
     return {
-        "subjects": [_any_last(subjects.bundle("*", "*", 0))],
+        "subjects": [subjects.bundle("*", "*", "*")],
         "discard": "new",
         "max_msgs_per_subject": 1,
         "max_msg_size": PIECE_BYTES,

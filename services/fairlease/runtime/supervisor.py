@@ -96,7 +96,8 @@ class Supervisor:
     """One cell. `start`, then `wait_ready`; `stop` ends everything but the running jobs.
 
     Everyone gets the key that the table has for it, and so do `agents` that somebody else starts, each with
-    its hosts, `bots` are accounts that only look after hosts; `guests` make identities beside those of the table.
+    its hosts, `bots` are accounts that only look after hosts, `auditors` read the log; `guests` make identities beside
+    those of the table.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Supervisor:
         *,
         agents: tuple[tuple[str, tuple[str, ...]], ...] = (),
         bots: tuple[str, ...] = (),
+        auditors: tuple[str, ...] = (),
     ) -> None:
         self.settings = settings
         self.parts = {part.name: part for part in parts}
@@ -114,6 +116,7 @@ class Supervisor:
         self._guests = guests
         self._agents = agents
         self._bots = bots
+        self._auditors = auditors
         self._access: Access | None = None
         self.processes: dict[str, Process] = {}
         self.restarts: dict[str, int] = {}
@@ -186,7 +189,8 @@ class Supervisor:
     def _people(self) -> tuple[Identity, ...]:
         own = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
         cell, accounts = self.settings.cell, self.settings.accounts
-        plan = Plan(cell=cell, accounts=accounts, agents=(*own, *self._agents), bots=self._bots)
+        agents = (*own, *self._agents)
+        plan = Plan(cell=cell, accounts=accounts, agents=agents, bots=self._bots, auditors=self._auditors)
         return (*identities(plan), *(guest(plan) for guest in self._guests))
 
     def _start_bus(self) -> None:
