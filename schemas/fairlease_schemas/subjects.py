@@ -19,6 +19,9 @@ SCOPES: Final = {
 
 SERVICES: Final = (*SCOPES, "explainer")
 
+TIMED: Final = ("admission", "ranker", "health")
+"""Services that arm timers and read them, each in a stream of its own."""
+
 BEGIN: Final = "begin"
 """In the place of a session's name, which is longer: the question for one."""
 
@@ -52,8 +55,12 @@ class Subjects(msgspec.Struct, frozen=True):
         return self._stream("LEASES")
 
     @property
-    def timers_stream(self) -> str:
-        return self._stream("TIMERS")
+    def timers_prefix(self) -> str:
+        return self._stream("TIMERS_")
+
+    def timers_stream(self, service: str) -> str:
+        """Of one service alone: who may publish to it may also sweep it (docs/security.md)."""
+        return self.timers_prefix + service.upper()
 
     @property
     def feed_stream(self) -> str:

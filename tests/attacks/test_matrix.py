@@ -139,9 +139,10 @@ def may_use(who: str, verb: str) -> bool:
     action, stream = ".".join(words[:-1]), words[-1]
     if stream == log:
         return action in ("CONSUMER.CREATE", "CONSUMER.MSG.NEXT", "CONSUMER.DELETE")
-    readers = {"admission": [*INBOXES, SUBJECTS.reports_stream, SUBJECTS.timers_stream], "ledger": INBOXES}
-    readers |= {"health": readers["admission"], "ranker": [SUBJECTS.timers_stream]}
-    return action in ("CONSUMER.CREATE", "CONSUMER.MSG.NEXT") and stream in readers.get(name, [])
+    readers = {"admission": [*INBOXES, SUBJECTS.reports_stream], "ledger": INBOXES}
+    readers |= {"health": readers["admission"]}
+    is_own_timers = stream == f"FL_LAB_TIMERS_{name.upper()}"
+    return action in ("CONSUMER.CREATE", "CONSUMER.MSG.NEXT") and (is_own_timers or stream in readers.get(name, []))
 
 
 def may_hear(who: str, subject: str) -> bool:

@@ -274,8 +274,8 @@ async def test_the_deployer_makes_no_stream_that_is_there_anew(bus: Bus) -> None
             {"subjects": ["fl.other.>"]},
             {"max_msgs": 1, "discard": "old"},
             {"republish": {"src": ">", "dest": SUBJECTS.log("ledger", "forged")}},
-            {"sources": [{"name": SUBJECTS.timers_stream}]},
-            {"mirror": {"name": SUBJECTS.timers_stream}},
+            {"sources": [{"name": SUBJECTS.timers_stream("ranker")}]},
+            {"mirror": {"name": SUBJECTS.timers_stream("ranker")}},
         ]
         for trick in tricks:
             answer = await party.ask(f"{VERBS}.STREAM.CREATE.{stream}", {"name": stream, **trick})

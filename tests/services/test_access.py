@@ -84,7 +84,7 @@ def test_a_service_may_read_exactly_the_streams_that_have_messages_for_it(name: 
     expected = [SUBJECTS.log_stream]
     expected += [SUBJECTS.inbox_stream("local")] if owned_verbs(name) else []
     expected += [SUBJECTS.reports_stream] if owned_kinds(name) else []
-    expected += [SUBJECTS.timers_stream] if has_timers else []
+    expected += [SUBJECTS.timers_stream(name)] if has_timers else []
     start = f"{VERBS}.CONSUMER.CREATE."
     assert [w.name.removeprefix(start).split(".")[0] for w in one.sends if w.name.startswith(start)] == expected
 

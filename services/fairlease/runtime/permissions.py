@@ -18,7 +18,7 @@ from fairlease.runtime.keys import AUDIT, DEPLOYER, agent_name, auditor_name, cl
 from fairlease.runtime.streams import KIB, wanted
 from fairlease_schemas import commands, reports
 from fairlease_schemas.bundle import MANIFEST_PIECE, PIECE_BYTES
-from fairlease_schemas.subjects import SCOPES, SERVICES, VERBS, Subjects
+from fairlease_schemas.subjects import SCOPES, SERVICES, TIMED, VERBS, Subjects
 
 LOG: Final = "LOG"
 """The account of the log alone."""
@@ -36,8 +36,6 @@ _HEADERS: Final = 4 * KIB
 SMALL: Final = 64 * KIB + _HEADERS
 """What a message holds that is no code: a command or a question, with its headers."""
 _API: Final = "$JS.API"
-_TIMED: Final = ("admission", "ranker", "health")
-"""Services that arm timers and read them."""
 _READ_BACK: Final = {"preemption": "orders", "health": "leases", "explainer": "feed"}
 """The one stream of which a service reads single messages, to know what stands there."""
 
@@ -116,7 +114,7 @@ class _Table:
         if name in _READ_BACK:
             verbs.append(f"STREAM.MSG.GET.{getattr(s, _READ_BACK[name] + '_stream')}")
         stores = [s.log(name, "*")] if name in SCOPES else []
-        if name in _TIMED:
+        if name in TIMED:
             stores += [_open(s.timer(name, 0)), _open(s.schedule(name, 0))]
         stores += {
             "admission": [s.contract("*")],
@@ -230,7 +228,7 @@ class _Table:
         streams = list(self._inboxes) if commands.OWNERS.get(name) else []
         if reports.OWNERS.get(name):
             streams.append(self._s.reports_stream)
-        return [*streams, self._s.timers_stream] if name in _TIMED else streams
+        return [*streams, self._s.timers_stream(name)] if name in TIMED else streams
 
     def _stored(self, subject: str) -> Way:
         is_log = subject.startswith(self._s.log_all().removesuffix(">"))

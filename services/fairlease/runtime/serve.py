@@ -74,7 +74,7 @@ class Process:
         self._version = fold_version()
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
-        self._pending = Pending(settings.subjects.timers_stream)
+        self._pending = Pending(settings.subjects.timers_prefix)
         self._reading: set[str] = set()
 
     @property
@@ -173,7 +173,7 @@ class Process:
             filters = [subjects.report("*", kind) for kind in service.kinds]
             await self._open(service, subjects.reports_stream, filters)
         if service.has_timers:
-            await self._open(service, subjects.timers_stream, [streams.timer_subjects(subjects, name)])
+            await self._open(service, subjects.timers_stream(name), [streams.timer_subjects(subjects, name)])
 
     async def _open(self, service: Service, stream: str, filters: list[str]) -> None:
         if stream in self._reading:
@@ -211,7 +211,7 @@ class Process:
 
     async def _answer(self, service: Service, message: Message) -> Answer | None:
         read = service.read
-        if message.stream == self.subjects.timers_stream:
+        if message.stream == self.subjects.timers_stream(service.name):
             fired = read_timer(service.name, message)
             if fired is None or service.read_timer is None:
                 return fired

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from fairlease.runtime import api
 from fairlease.runtime.errors import ConfigWrong, config_wrong
 from fairlease_schemas.bundle import KEPT_DAYS, PIECE_BYTES
-from fairlease_schemas.subjects import Subjects
+from fairlease_schemas.subjects import TIMED, Subjects
 
 KIB: Final = 1024
 _SECOND_NS: Final = 1_000_000_000
@@ -85,17 +85,7 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
             "max_msg_size": 1 * KIB,
             "allow_direct": True,
         },
-        subjects.timers_stream: {
-            # The bus refuses `discard: new` with schedules, and sets rollup itself; no age either,
-            # because it would also expire a schedule that is due later. Fired timers carry a TTL.
-            "subjects": [timer_subjects(subjects), _any_last(subjects.schedule("*", 0))],
-            "discard": "old",
-            "max_msgs_per_subject": 1,
-            "max_msg_size": 1 * KIB,
-            "allow_msg_schedules": True,
-            "allow_msg_ttl": True,
-            "allow_rollup_hdrs": True,
-        },
+        **{subjects.timers_stream(service): _timers(subjects, service) for service in TIMED},
         subjects.feed_stream: {
             "subjects": [_any_last(subjects.answer("*", 0)), subjects.feed("*", "*", "*")],
             "discard": "old",
@@ -191,9 +181,26 @@ async def inboxes(client: Client, subjects: Subjects) -> list[str]:
             return sorted(name for name in names if name.startswith(subjects.inbox_prefix))
 
 
-def timer_subjects(subjects: Subjects, service: str = "*") -> str:
-    """Where the timers of a service fire; of all services without a name."""
+def timer_subjects(subjects: Subjects, service: str) -> str:
+    """Where the timers of a service fire."""
     return _any_last(subjects.timer(service, 0))
+
+
+def _timers(subjects: Subjects, service: str) -> dict[str, Any]:
+    """The bus refuses `discard: new` with schedules, and wants rollup: a header of any message empties the stream.
+
+    So each service has a stream of its own. No age either, because it would also expire a schedule that is due later.
+    Fired timers carry a TTL.
+    """
+    return {
+        "subjects": [timer_subjects(subjects, service), _any_last(subjects.schedule(service, 0))],
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        "max_msg_size": 1 * KIB,
+        "allow_msg_schedules": True,
+        "allow_msg_ttl": True,
+        "allow_rollup_hdrs": True,
+    }
 
 
 def _inbox(subjects: Subjects, account: str) -> dict[str, Any]:
