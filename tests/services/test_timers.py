@@ -44,7 +44,7 @@ async def test_arming_twice_is_the_same_timer(client: Connection, subjects: Subj
     timers, due_ms = Timers(client, subjects), _now_ms() + 400
     for _ in range(3):
         await timers.arm("ranker", due_ms)
-    await timers.arm("placement", due_ms)
+    await timers.arm("admission", due_ms)
     assert [m.subject for m in await _fired(client, subjects, 1)] == [subjects.timer("ranker", due_ms)]
 
 
