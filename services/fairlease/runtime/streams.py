@@ -21,6 +21,9 @@ _DAY_NS: Final = 86_400 * _SECOND_NS
 _DUPLICATE_WINDOW_NS: Final = _SECOND_NS // 10
 """The least the bus allows: its de-duplication works across accounts and drops what it should not."""
 
+_OVERLAP: Final = 10065
+"""The bus's word for subjects that another stream has."""
+
 _ABSENT: Final[dict[str, Any]] = {
     "sealed": False,
     "allow_rollup_hdrs": False,
@@ -115,21 +118,30 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
 async def declare(client: Client, subjects: Subjects, accounts: tuple[str, ...], *, replicas: int = 1) -> list[str]:
     """Makes the streams that are missing and returns their names; deployment alone may do this.
 
-    A stream that is there is asserted, never changed: ConfigWrong when it differs, also in how many servers hold it.
+    A stream that is there is asserted, never changed: ConfigWrong when it differs, also in how many servers hold it, in
+    which case none was made, or when another has its subjects.
     """
-    made = []
+    missing = {}
     for name, fields in wanted(subjects, accounts).items():
         try:
             found = await api.request(client, f"STREAM.INFO.{name}")
         except api.Refused as refused:
             if refused.code != api.STREAM_NOT_FOUND:
                 raise
-            present = {key: value for key, value in fields.items() if value is not None}
-            await api.request(client, f"STREAM.CREATE.{name}", {**present, "num_replicas": replicas})
-            made.append(name)
+            missing[name] = {key: value for key, value in fields.items() if value is not None}
         else:
             compare(name, {**fields, "num_replicas": replicas}, found["config"])
-    return made
+    for name, fields in missing.items():
+        try:
+            await api.request(client, f"STREAM.CREATE.{name}", {**fields, "num_replicas": replicas})
+        except api.Refused as refused:
+            if refused.code != _OVERLAP:
+                raise
+            raise ConfigWrong(
+                f"stream {name}: another stream of this bus has its subjects {', '.join(fields['subjects'])}; "
+                "a cell of an earlier release is not gone on with: choose another FAIRLEASE_HOME, or an empty store"
+            ) from refused
+    return list(missing)
 
 
 def any_stream(_name: str) -> bool:
