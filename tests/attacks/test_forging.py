@@ -204,7 +204,7 @@ async def test_a_rollup_header_takes_nothing_away_from_anybody_else(bus: Bus, na
     party, own = await bus.as_(name), _own(name)
     before = await bus.seen(*own)
     for subject in own:
-        answer = await party.ask(subject, BODY, {"Nats-Rollup": rollup, "Nats-TTL": "1s"})
+        answer = await party.ask(subject, BODY, {"Nats-Rollup": rollup})
         assert answer is not None
         assert ("error" in answer) == (".timer." not in subject and ".schedule." not in subject), (subject, answer)
     after = await bus.seen(*own)

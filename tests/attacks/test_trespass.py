@@ -187,6 +187,7 @@ async def test_an_auditor_reads_the_log_hears_the_feed_and_says_nothing(bus: Bus
     assert await _followed(ours, "follow-0a", len(SCOPES)) == [SUBJECTS.log(name, "made-up") for name in SCOPES]
     explainer = await bus.as_("service-explainer")
     asked = await explainer.client.subscribe(SUBJECTS.ask("explainer", "*"))
+    await explainer.client.flush()
     await ours.say(SUBJECTS.ask("explainer", "why"), reply=ours.client.new_inbox())
     question = await asked.next_msg(timeout=10)
     await question.respond(b"{}")
