@@ -106,8 +106,9 @@ class Subjects(msgspec.Struct, frozen=True):
     def log_all(self) -> str:
         return f"fl.{self.cell}.log.>"
 
-    def command(self, account: str, verb: str) -> str:
-        return f"fl.{self.cell}.cmd.{account}.{verb}"
+    def command(self, account: str, verb: str, host: str = "") -> str:
+        """A command; of one about a host the bus can see which, where the subject ends in it."""
+        return f"fl.{self.cell}.cmd.{account}.{verb}" + (f".{host}" if host else "")
 
     def report(self, host: str, kind: str) -> str:
         return f"fl.{self.cell}.report.{host}.{kind}"

@@ -6,7 +6,7 @@ The words are a second, independent telling of docs/security.md; the table itsel
 import pytest
 
 from fairlease_schemas.subjects import BEGIN, SCOPES, SERVICES, VERBS
-from tests.attacks.bench import ACCOUNTS, AGENTS, BOTS, PEOPLE, STREAMS, SUBJECTS, Bus
+from tests.attacks.bench import ACCOUNTS, AGENTS, BOTS, PEOPLE, POSTS, STREAMS, SUBJECTS, Bus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,6 +31,7 @@ def _stored_subjects() -> list[str]:
     found += ["fl.lab.log.intake.explainer.x", "fl.lab.log.alloc.admission.x", "fl.lab.log.x"]
     for account in ACCOUNTS:
         found += [SUBJECTS.command(account, verb) for verb in ("submit-job", "change-policy", *ABOUT_HOSTS)]
+        found += [SUBJECTS.command(account, verb, host) for verb in ("submit-job", *ABOUT_HOSTS) for host in HOSTS]
         found += [SUBJECTS.answer(account, 7), SUBJECTS.bundle(account, "d1", 0)]
     for host in HOSTS:
         found += [SUBJECTS.report(host, "run-gone"), SUBJECTS.lease(host), SUBJECTS.telemetry(host, "gpus")]
@@ -72,13 +73,15 @@ def _verbs() -> list[str]:
 def may_store(who: str, subject: str) -> bool:
     """Whether this one may write there: a service its own, an agent of its hosts, an account for itself.
 
-    A bot's commands are about hosts.
+    A bot's commands are about hosts, and where it has hosts of its own about those, by name.
     """
     kind, _, name = who.partition("-")
     _, _, area, owner, *rest = [*subject.split("."), "", ""]
     if kind == "client":
-        is_about_hosts = area == "cmd" and rest[0] in ABOUT_HOSTS
-        return area in ("cmd", "bundle") and owner == name and (name not in BOTS or is_about_hosts)
+        if name not in BOTS:
+            return area in ("cmd", "bundle") and owner == name
+        is_its = rest[1] in POSTS.get(name, (rest[1],))
+        return area == "cmd" and owner == name and rest[0] in ABOUT_HOSTS and is_its
     if kind == "agent":
         return area in ("report", "lease", "telemetry", "evidence") and owner in SERVES[who]
     if kind != "service":

@@ -54,6 +54,19 @@ async def test_a_bot_looks_after_hosts_and_sends_nothing_else(bus: Bus) -> None:
     assert await bus.seen(*own) == before
 
 
+async def test_a_bot_that_has_hosts_of_its_own_drains_no_other(bus: Bus) -> None:
+    """Given a bot of one host, when it asks for others, for all or for one by a body alone, then the bus refuses it."""
+    warden = await bus.as_("client-warden")
+    own = [SUBJECTS.command("warden", verb, "host-001") for verb in ("request-drain", "undrain-host")]
+    before = await bus.seen(*own)
+    for subject in own:
+        assert "seq" in (await warden.ask(subject, BODY) or {})
+    others = [SUBJECTS.command("warden", "request-drain", host) for host in ("host-002", "host-003", "*", ">")]
+    await _refused(warden, SUBJECTS.command("warden", "request-drain"), *others)
+    await _refused(warden, SUBJECTS.command("fixer", "request-drain", "host-001"))
+    assert await bus.seen(*own) == before
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -94,7 +94,7 @@ async def test_an_agent_of_ones_own_serves_its_hosts_with_the_key_that_a_start_m
     assert up.process is not None
     up.process.send_signal(signal.SIGTERM)
     assert await up.wait_left() == 0
-    await up.start("--agent", "more=host-005", "--bot", "fixer", "--auditor", "ours")
+    await up.start("--agent", "more=host-005", "--bot", "fixer", "--bot", "warden=host-003", "--auditor", "ours")
     words = ("serve", "agent", "--simulate-gpus", "1x8", "--first-host", "5")
     child = await up.spawn(*words, FAIRLEASE_CREDS=str(key_path(up.home, "agent-more")))
 
@@ -116,6 +116,14 @@ async def test_a_bot_serves_hosts_and_submits_nothing(up: Up) -> None:
         assert code == OK, said
     code, _, said = await up.run(*SUBMIT, "--account", "fixer", "--", "true")
     assert (code, "account fixer may not send `submit-job`" in said) == (FORBIDDEN, True), said
+
+
+async def test_a_bot_of_some_hosts_serves_those_and_no_other(up: Up) -> None:
+    for verb in ("cordon", "return"):
+        code, _, said = await up.run("host", verb, "host-003", "--account", "warden")
+        assert code == OK, said
+        code, _, said = await up.run("host", verb, "host-004", "--account", "warden")
+        assert (code, f"account warden may not send `{verb}-host` about host-004" in said) == (FORBIDDEN, True), said
 
 
 async def test_an_auditor_reads_and_asks_from_anywhere_and_changes_nothing(up: Up, tmp_path: Path) -> None:

@@ -129,26 +129,26 @@ class Link:
         await self.client.flush()
         return found
 
-    async def send(self, verb: str, body: bytes, timeout_ms: int) -> Receipt:
-        """Store a command in the account's inbox and wait for its answer.
+    async def send(self, verb: str, body: bytes, timeout_ms: int, host: str = "") -> Receipt:
+        """Store a command, about `host` where it is about one, in the account's inbox and wait for its answer.
 
         Raises CommandError: 77 without an inbox or the right to write in it, 65 for a body above
         the inbox's limit, 75 when the bus did not confirm or the answer is not there in time.
         """
         anything = self.subjects.answer(self.account, 0).rpartition(".")[0] + ".*"
         heard = await self.subscribe(anything)
-        seq = await self._publish(verb, body)
+        seq = await self._publish(verb, body, host)
         try:
             return await self._answer(heard, seq, timeout_ms / 1000)
         finally:
             if self.client.is_connected:
                 await heard.unsubscribe()
 
-    async def _publish(self, verb: str, body: bytes) -> int:
+    async def _publish(self, verb: str, body: bytes, host: str) -> int:
         """The place of the command in the inbox."""
         try:
             ack = await self.client.jetstream().publish(
-                self.subjects.command(self.account, verb), body, timeout=PUBLISH_S
+                self.subjects.command(self.account, verb, host), body, timeout=PUBLISH_S
             )
         except nats.js.errors.NoStreamResponseError as error:
             raise CommandError(
@@ -164,7 +164,8 @@ class Link:
             ) from error
         except nats.errors.Error as error:
             if "permissions violation" in str(self.client.last_error).lower():
-                raise CommandError(FORBIDDEN, f"account {self.account} may not send `{verb}`") from error
+                about = f" about {host}" if host else ""
+                raise CommandError(FORBIDDEN, f"account {self.account} may not send `{verb}`{about}") from error
             raise CommandError(
                 LATER, f"the bus did not confirm the command: {error}", way_out="ask again: the same twice does no harm"
             ) from error

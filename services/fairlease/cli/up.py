@@ -36,7 +36,8 @@ class Wanted(msgspec.Struct, frozen=True):
     """What a cell is made of: accounts with an inbox, and hosts to simulate, as `4x8` (empty: none).
 
     `site` is what was said of its hosts, `agents` those that are started elsewhere, with theirs. `bots` are the
-    accounts that only look after hosts, `auditors` those who read the log.
+    accounts that only look after hosts, `posts` the hosts of those that may not look after any, `auditors` those who
+    read the log.
     """
 
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
@@ -45,6 +46,7 @@ class Wanted(msgspec.Struct, frozen=True):
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
     bots: tuple[str, ...] = ()
     auditors: tuple[str, ...] = ()
+    posts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -59,22 +61,24 @@ def run(args: argparse.Namespace) -> int:
     """0 after an orderly end; errors say which part, and where it wrote what it had to say."""
     settings = read_settings("up")
     wanted = remembered(settings.state_dir)
-    accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account, *args.bot)))
-    bots = tuple(name for name in accounts if name in args.bot or (name in wanted.bots and name not in args.account))
+    said = dict(args.bot)
+    accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account, *said)))
+    bots = tuple(name for name in accounts if name in said or (name in wanted.bots and name not in args.account))
+    posts = tuple((name, hosts) for name, hosts in {**dict(wanted.posts), **said}.items() if hosts and name in bots)
     auditors = tuple(dict.fromkeys((*wanted.auditors, *args.auditor)))
     simulate = "x".join(map(str, args.simulate_gpus)) if args.simulate_gpus else wanted.simulate
     _refuse_other_hosts(wanted.simulate, simulate)
     configure("up")
     served = _served(simulate, _merged(wanted.site, site_of(args)), settings)
     agents = tuple({**dict(wanted.agents), **dict(args.agent)}.items())
-    wanted = Wanted(accounts, simulate, served.site, agents, bots, auditors)
+    wanted = Wanted(accounts, simulate, served.site, agents, bots, auditors, posts)
     parts = _parts(args, wanted, served)
     _refuse_shared_hosts(parts, agents)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
     if served.site.users or settings.users:
         os.umask(0o077)  # users pass through the state directory: what the cell keeps there is none of theirs
     try:
-        supervisor = Supervisor(settings, parts, agents=agents, bots=bots, auditors=auditors)
+        supervisor = Supervisor(settings, parts, agents=agents, bots=bots, auditors=auditors, posts=posts)
         return asyncio.run(_up(supervisor, wanted, served))
     except (ConfigWrong, BusAway) as error:
         code = EXIT_CONFIG if isinstance(error, ConfigWrong) else EXIT_NOT_READY

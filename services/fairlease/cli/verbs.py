@@ -18,6 +18,7 @@ from fairlease.cli.parser import (
     answer_options,
     array,
     block,
+    bot,
     check,
     grid,
     identity_options,
@@ -392,7 +393,12 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
         "--account", type=name, action="append", default=[], metavar="NAME", help="make an inbox for this account"
     )
     up.add_argument(
-        "--bot", type=name, action="append", default=[], metavar="NAME", help="make an account that only serves hosts"
+        "--bot",
+        type=bot,
+        action="append",
+        default=[],
+        metavar="NAME[=HOST,..]",
+        help="make an account that only serves hosts: all, or these",
     )
     about = "make a key that reads the log and the feed, asks, and writes nothing"
     up.add_argument("--auditor", type=name, action="append", default=[], metavar="NAME", help=about)

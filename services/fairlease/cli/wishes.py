@@ -54,7 +54,7 @@ async def _sent(args: argparse.Namespace) -> Receipt:
     body = msgspec.to_builtins(wish_of(args))
     del body["type"]  # the subject says it
     async with linked(args) as link:
-        return await link.send(args.wish, msgspec.json.encode(body), args.answer_timeout_ms)
+        return await link.send(args.wish, msgspec.json.encode(body), args.answer_timeout_ms, body.get("host", ""))
 
 
 Wish = (

@@ -95,12 +95,13 @@ class BusPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file of a cell; `agents` maps each agent to the hosts it serves and may speak for."""
+    """The file of a cell; `agents` maps each agent to the hosts it serves and may speak for, `posts` bots to theirs."""
 
     servers: tuple[Server, ...]
     cell: str = "lab"
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
     bots: tuple[str, ...] = ()
+    posts: dict[str, tuple[str, ...]] = {}
     auditors: tuple[str, ...] = ()
     agents: dict[str, tuple[str, ...]] = {}
     bus: BusPlan = BusPlan()
@@ -113,7 +114,10 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def plan(self) -> Plan:
         """The people and machines of the cell, for the table; bots are accounts too."""
         agents, accounts = tuple(self.agents.items()), (*self.accounts, *self.bots)
-        return Plan(cell=self.cell, accounts=accounts, agents=agents, bots=self.bots, auditors=self.auditors)
+        posts = tuple(self.posts.items())
+        return Plan(
+            cell=self.cell, accounts=accounts, agents=agents, bots=self.bots, posts=posts, auditors=self.auditors
+        )
 
     @property
     def replicas(self) -> int:
@@ -146,11 +150,17 @@ def _problems(cell: Deployment) -> Iterable[str]:
     """What no file of a cell may say, the first one first."""
     names = [("cell", cell.cell), *(("accounts", name) for name in cell.accounts)]
     names += [("bots", name) for name in cell.bots] + [("auditors", name) for name in cell.auditors]
+    names += [(f"posts.{bot}", name) for bot, posted in cell.posts.items() for name in (bot, *posted)]
     names += [(f"agents.{agent}", name) for agent, hosts in cell.agents.items() for name in (agent, *hosts)]
     names += [("servers.name", server.name) for server in cell.servers]
     for field, name in names:
         if not is_name(name):
             yield f"{field}: {name[:80]!r} is not a name; write 1 to 63 of a-z, 0-9 and '-'"
+    for bot, posted in cell.posts.items():
+        if bot not in cell.bots:
+            yield f"posts.{bot}: {bot[:80]!r} is none of bots; write it there too"
+        if not posted:
+            yield f"posts.{bot}: has no host, so it could do nothing; write its hosts, or leave it out for all"
     if not cell.accounts:
         yield "accounts: there is none, so nobody could hand in a job; write at least one"
     if len(cell.servers) not in SERVER_COUNTS:

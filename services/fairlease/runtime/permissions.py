@@ -73,13 +73,15 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A cell's people and machines: client accounts, and agents with the hosts they serve.
 
-    `bots` are those of the accounts that look after hosts, and send no other commands. `auditors` read the log.
+    `bots` are those of the accounts that look after hosts, and send no other commands; `posts` are the hosts of those
+    that may not look after any. `auditors` read the log.
     """
 
     cell: str
     accounts: tuple[str, ...] = ()
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
     bots: tuple[str, ...] = ()
+    posts: tuple[tuple[str, tuple[str, ...]], ...] = ()
     auditors: tuple[str, ...] = ()
 
 
@@ -156,7 +158,7 @@ class _Table:
     def client(self, account: str) -> Identity:
         """Its own commands, their answers, code and terminals; questions, evidence and the feed are open to members.
 
-        A bot sends commands about hosts alone, and has neither code nor terminals.
+        A bot sends commands about hosts alone, about its own where it has some, and has neither code nor terminals.
         """
         s, explainer = self._s, service_name("explainer")
         answers = _open(s.answer(account, 0))
@@ -171,9 +173,11 @@ class _Table:
         verbs.append(f"DIRECT.GET.{s.evidence_stream}.{s.evidence('*', '*')}")
         hears = [_same(explainer, answers), _same(explainer, s.feed("*", "*", ">"))]
         if is_bot:
-            stores = [s.command(account, verb) for verb in commands.OWNERS["health"]]
+            verbs_of_hosts = commands.OWNERS["health"]
+            hosts = dict(self._plan.posts).get(account)
+            stores = [s.command(account, verb, host) for verb in verbs_of_hosts for host in hosts or ("", "*")]
         else:
-            stores = [s.command(account, "*"), s.bundle(account, "*", "*")]
+            stores = [s.command(account, "*"), s.command(account, "*", "*"), s.bundle(account, "*", "*")]
             verbs.append(f"DIRECT.GET.{s.bundles_stream}.{s.bundle(account, '*', MANIFEST_PIECE)}")
             for agent, hosts in self._plan.agents:
                 # The server compares imports of one account pair by pair: where one agent serves all, one row does.

@@ -41,6 +41,7 @@ from fairlease.runtime.timers import Timers
 from fairlease.runtime.version import version
 from fairlease_schemas import explain
 from fairlease_schemas.codec import canonical
+from fairlease_schemas.commands import OWNERS
 from fairlease_schemas.envelope import Answer
 from fairlease_schemas.subjects import Subjects
 
@@ -168,7 +169,9 @@ class Process:
         if service.read is not None and service.verbs:
             for stream in await streams.inboxes(self.client, subjects):
                 account = subjects.account_of_inbox(stream)
-                await self._open(service, stream, [subjects.command(account, verb) for verb in service.verbs])
+                named = [subjects.command(account, verb, "*") for verb in service.verbs if verb in OWNERS["health"]]
+                plain = [subjects.command(account, verb) for verb in service.verbs]
+                await self._open(service, stream, [*plain, *named])
         if service.read is not None and service.kinds:
             filters = [subjects.report("*", kind) for kind in service.kinds]
             await self._open(service, subjects.reports_stream, filters)

@@ -217,7 +217,7 @@ def _timers(subjects: Subjects, service: str) -> dict[str, Any]:
 
 def _inbox(subjects: Subjects, account: str) -> dict[str, Any]:
     return {
-        "subjects": [subjects.command(account, "*")],
+        "subjects": [subjects.command(account, "*"), subjects.command(account, "*", "*")],
         "discard": "new",
         "max_msg_size": 64 * KIB,
         "max_age": 30 * _DAY_NS,

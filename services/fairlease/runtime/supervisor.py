@@ -96,8 +96,8 @@ class Supervisor:
     """One cell. `start`, then `wait_ready`; `stop` ends everything but the running jobs.
 
     Everyone gets the key that the table has for it, and so do `agents` that somebody else starts, each with
-    its hosts, `bots` are accounts that only look after hosts, `auditors` read the log; `guests` make identities beside
-    those of the table.
+    its hosts, `bots` are accounts that only look after hosts, of `posts` if they have some; `auditors` read the log;
+    `guests` make identities beside those of the table.
     """
 
     def __init__(
@@ -109,13 +109,14 @@ class Supervisor:
         agents: tuple[tuple[str, tuple[str, ...]], ...] = (),
         bots: tuple[str, ...] = (),
         auditors: tuple[str, ...] = (),
+        posts: tuple[tuple[str, tuple[str, ...]], ...] = (),
     ) -> None:
         self.settings = settings
         self.parts = {part.name: part for part in parts}
         self.url = ""
         self._guests = guests
         self._agents = agents
-        self._bots = bots
+        self._bots, self._posts = bots, posts
         self._auditors = auditors
         self._access: Access | None = None
         self.processes: dict[str, Process] = {}
@@ -190,7 +191,14 @@ class Supervisor:
         own = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
         cell, accounts = self.settings.cell, self.settings.accounts
         agents = (*own, *self._agents)
-        plan = Plan(cell=cell, accounts=accounts, agents=agents, bots=self._bots, auditors=self._auditors)
+        plan = Plan(
+            cell=cell,
+            accounts=accounts,
+            agents=agents,
+            bots=self._bots,
+            posts=self._posts,
+            auditors=self._auditors,
+        )
         return (*identities(plan), *(guest(plan) for guest in self._guests))
 
     def _start_bus(self) -> None:
