@@ -34,6 +34,12 @@ def _mode(path: Path) -> int:
         pytest.param("servers = [\n", "docs/deploying.md says each field", id="no TOML at all"),
         pytest.param("accounts = []\n" + ONE, "accounts: there is none", id="somebody must be able to hand in"),
         pytest.param('accounts = ["Big"]\n' + ONE, "accounts: 'Big' is not a name", id="names are names"),
+        pytest.param(
+            ONE + '[posts]\nfixer = ["h1"]\n', "'fixer' is none of bots; write it there", id="hosts of no bot"
+        ),
+        pytest.param('bots = ["fixer"]\n' + ONE + "[posts]\nfixer = []\n", "posts.fixer: has no host", id="no host"),
+        pytest.param('bots = ["fixer"]\n' + ONE + '[posts]\nfixer = ["*"]\n', "'*' is not a name", id="any host"),
+        pytest.param('auditors = ["a", "a"]\n' + ONE, "auditors: 'a' stands there twice", id="an auditor twice"),
         pytest.param('bots = ["local"]\n' + ONE, "accounts and bots: 'local' stands there twice", id="bot or account"),
         pytest.param('[agents]\na = ["h"]\nb = ["h"]\n' + ONE, "agents: 'h' stands there twice", id="one agent a host"),
         pytest.param('[agents]\na = ["h h"]\n' + ONE, "agents.a: 'h h' is not a name", id="hosts have names"),

@@ -389,27 +389,7 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
-    up.add_argument(
-        "--account", type=name, action="append", default=[], metavar="NAME", help="make an inbox for this account"
-    )
-    up.add_argument(
-        "--bot",
-        type=bot,
-        action="append",
-        default=[],
-        metavar="NAME[=HOST,..]",
-        help="make an account that only serves hosts: all, or these",
-    )
-    about = "make a key that reads the log and the feed, asks, and writes nothing"
-    up.add_argument("--auditor", type=name, action="append", default=[], metavar="NAME", help=about)
-    up.add_argument(
-        "--agent",
-        type=agent,
-        action="append",
-        default=[],
-        metavar="NAME=HOST,..",
-        help="make a key for an agent that is started elsewhere, with its hosts",
-    )
+    _add_people(up)
     _add_site(up)
     _add_bus(verbs)
     serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
@@ -431,6 +411,31 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
     bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
     _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
+
+
+def _add_people(up: Parser) -> None:
+    """Who speaks with a cell: each is remembered by it."""
+    up.add_argument(
+        "--account", type=name, action="append", default=[], metavar="NAME", help="make an inbox for this account"
+    )
+    up.add_argument(
+        "--bot",
+        type=bot,
+        action="append",
+        default=[],
+        metavar="NAME[=HOST,..]",
+        help="make an account that only serves hosts: all, or these",
+    )
+    about = "make a key that reads the log and the feed, asks, and writes nothing"
+    up.add_argument("--auditor", type=name, action="append", default=[], metavar="NAME", help=about)
+    up.add_argument(
+        "--agent",
+        type=agent,
+        action="append",
+        default=[],
+        metavar="NAME=HOST,..",
+        help="make a key for an agent that is started elsewhere, with its hosts",
+    )
 
 
 def _add_bus(verbs: "_Verbs[Parser]") -> None:
