@@ -1,6 +1,6 @@
 """A cell's client over the bus, with nats-py and nothing of Fairlease: what a pipeline or a bot needs, and no more.
 
-It publishes `fl.<cell>.cmd.<account>.*`, hears `fl.<cell>.answer.<account>.*` and `fl.<cell>.feed.>`, and asks
+It publishes `fl.<cell>.cmd.<account>.>`, hears `fl.<cell>.answer.<account>.*` and `fl.<cell>.feed.>`, and asks
 `fl.<cell>.ask.explainer.*`: a client's rights, by the account's key. Commands go as CloudEvents in binary mode. A plain
 subscription may miss what was said while the connection was away, so whoever waits here also asks now and then.
 """
@@ -86,6 +86,8 @@ class CellClient:
     async def command(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send a command and return its answer; sends it again until there is one, which changes nothing twice.
 
+        The subject of a command about a host ends in it, so that the bus can let a bot look after its own hosts alone.
+
         Away 69 when the bus does not take it, 75 when it took it and nobody answers.
         """
         self._asking += 1
@@ -108,7 +110,7 @@ class CellClient:
         for _ in range(TRIES):
             heed_end()
             try:
-                subject = f"fl.{self.cell}.cmd.{self.account}.{verb}"
+                subject = f"fl.{self.cell}.cmd.{self.account}.{verb}" + (f".{body['host']}" if "host" in body else "")
                 reply = await self._client.request(subject, json.dumps(body).encode(), timeout=5, headers=headers)
                 place = json.loads(reply.data)
             except (OSError, nats.errors.Error, TimeoutError) as error:

@@ -13,11 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.runtime import access, deployment, keys, permissions, streams
+from fairlease.runtime.secret import Secret
 from fairlease_schemas.subjects import SERVICES
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 REPLICAS: Final = ("a", "b")
-PASSWORD: Final = "PASSWORD-OF-THE-ROUTES"  # noqa: S105 - its place in an example
+PASSWORD: Final = Secret("PASSWORD-OF-THE-ROUTES")
+"""Its place in an example."""
 _BY_HAND: Final = "# Written by `python infra/generate.py`; not by hand.\n"
 
 

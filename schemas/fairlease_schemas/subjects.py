@@ -19,6 +19,9 @@ SCOPES: Final = {
 
 SERVICES: Final = (*SCOPES, "explainer")
 
+TIMED: Final = ("admission", "ranker", "health")
+"""Services that arm timers and read them, each in a stream of its own."""
+
 BEGIN: Final = "begin"
 """In the place of a session's name, which is longer: the question for one."""
 
@@ -52,8 +55,12 @@ class Subjects(msgspec.Struct, frozen=True):
         return self._stream("LEASES")
 
     @property
-    def timers_stream(self) -> str:
-        return self._stream("TIMERS")
+    def timers_prefix(self) -> str:
+        return self._stream("TIMERS_")
+
+    def timers_stream(self, service: str) -> str:
+        """Of one service alone: who may publish to it may also sweep it (docs/security.md)."""
+        return self.timers_prefix + service.upper()
 
     @property
     def feed_stream(self) -> str:
@@ -99,8 +106,9 @@ class Subjects(msgspec.Struct, frozen=True):
     def log_all(self) -> str:
         return f"fl.{self.cell}.log.>"
 
-    def command(self, account: str, verb: str) -> str:
-        return f"fl.{self.cell}.cmd.{account}.{verb}"
+    def command(self, account: str, verb: str, host: str = "") -> str:
+        """A command; of one about a host the bus can see which, where the subject ends in it."""
+        return f"fl.{self.cell}.cmd.{account}.{verb}" + (f".{host}" if host else "")
 
     def report(self, host: str, kind: str) -> str:
         return f"fl.{self.cell}.report.{host}.{kind}"
@@ -122,11 +130,12 @@ class Subjects(msgspec.Struct, frozen=True):
         return f"fl.{self.cell}.schedule.{service}.{due_ms}"
 
     def contract(self, digest: str) -> str:
-        return f"fl.{self.cell}.contract.{digest}"
+        """A contract's body by its digest; the last word is for who asks with wildcards (runtime/access.py)."""
+        return f"fl.{self.cell}.contract.{digest}.body"
 
-    def bundle(self, account: str, digest: str, piece: int) -> str:
-        """A piece of a code bundle; `digest` is its 64 digits."""
-        return f"fl.{self.cell}.bundle.{account}.{digest}.{piece}"
+    def bundle(self, account: str, digest: str, piece: int | str) -> str:
+        """A piece of a code bundle; `digest` is its 64 digits, the last word there as that of a contract."""
+        return f"fl.{self.cell}.bundle.{account}.{digest}.{piece}.piece"
 
     def evidence(self, host: str, digest: str) -> str:
         """What a host's agent keeps of a run that went wrong."""

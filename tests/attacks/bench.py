@@ -20,10 +20,15 @@ from tests.live.journal import Stored, read_stream
 from tests.live.witness import WITNESS, witness
 
 CELL: Final = "lab"
-ACCOUNTS: Final = ("local", "ci", "fixer")
-BOTS: Final = ("fixer",)
+ACCOUNTS: Final = ("local", "ci", "fixer", "warden")
+BOTS: Final = ("fixer", "warden")
+POSTS: Final = {"warden": ("host-001",)}
+"""The hosts of the bots that may not look after any."""
 AGENTS: Final = (("one", ("host-001", "host-002")), ("two", ("host-003",)))
-PLAN: Final = Plan(cell=CELL, accounts=ACCOUNTS, agents=AGENTS, bots=BOTS)
+AUDITORS: Final = ("ours",)
+PLAN: Final = Plan(
+    cell=CELL, accounts=ACCOUNTS, agents=AGENTS, bots=BOTS, posts=tuple(POSTS.items()), auditors=AUDITORS
+)
 PEOPLE: Final = {one.name: one for one in identities(PLAN)}
 SUBJECTS: Final = Subjects(CELL)
 STREAMS: Final = tuple(streams.wanted(SUBJECTS, ACCOUNTS))
@@ -131,7 +136,8 @@ class Bus:
             body = {"by": name, "scope": scope}
             await self._stored(f"service-{name}", SUBJECTS.log(name, "made-up"), body)
         for account in ACCOUNTS:
-            await self._stored(f"client-{account}", SUBJECTS.command(account, "cordon-host"), {"secret": account})
+            mine = SUBJECTS.command(account, "cordon-host", POSTS.get(account, ("",))[0])
+            await self._stored(f"client-{account}", mine, {"secret": account})
             await self._stored("service-explainer", SUBJECTS.answer(account, 1), {"secret": account})
         await self._stored("service-explainer", SUBJECTS.feed("team-a", "job-x", "job-admitted"), {})
         await self._stored("service-admission", SUBJECTS.contract("c0ffee"), {"secret": "contract"})

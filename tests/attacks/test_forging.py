@@ -191,3 +191,33 @@ async def test_nobody_may_change_empty_or_restore_a_stream() -> None:
     rows = [way.subject for one in PEOPLE.values() for way in one.sends if way.subject.startswith("$JS.API.STREAM.")]
     assert [row for row in rows if row.split("$JS.API.STREAM.")[1].startswith(forbidden)] == []
     assert [row for one in PEOPLE.values() for way in one.sends for row in [way.subject] if ">" in row] == []
+
+
+@pytest.mark.parametrize("name", [name for name in PEOPLE if _own(name)])
+@pytest.mark.parametrize("rollup", ["all", "sub"])
+async def test_a_rollup_header_takes_nothing_away_from_anybody_else(bus: Bus, name: str, rollup: str) -> None:
+    """Given streams with messages of many, when one who may write there asks the bus to sweep, then they all stay.
+
+    Schedules need a stream that takes the header [measured], so each service with timers can sweep its own, which no
+    one else reads.
+    """
+    party, own = await bus.as_(name), _own(name)
+    before = await bus.seen(*own)
+    for subject in own:
+        answer = await party.ask(subject, BODY, {"Nats-Rollup": rollup})
+        assert answer is not None
+        assert ("error" in answer) == (".timer." not in subject and ".schedule." not in subject), (subject, answer)
+    after = await bus.seen(*own)
+    mine = SUBJECTS.timers_stream(name.removeprefix("service-"))
+    assert {k: v for k, v in after.items() if k != mine} == {k: v for k, v in before.items() if k != mine}
+
+
+@pytest.mark.parametrize("name", ["ranker", "admission", "health"])
+async def test_a_timer_of_another_service_cannot_be_armed(bus: Bus, name: str) -> None:
+    party = await bus.as_(f"service-{name}")
+    before = await bus.seen()
+    for other in {"ranker", "admission", "health"} - {name}:
+        headers = {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": SUBJECTS.timer(other, 1)}
+        answer = await party.ask(SUBJECTS.schedule(name, 77), BODY, headers)
+        assert "error" in (answer or {}), answer
+    assert await bus.seen() == before

@@ -6,7 +6,7 @@ The words are a second, independent telling of docs/security.md; the table itsel
 import pytest
 
 from fairlease_schemas.subjects import BEGIN, SCOPES, SERVICES, VERBS
-from tests.attacks.bench import ACCOUNTS, AGENTS, BOTS, PEOPLE, STREAMS, SUBJECTS, Bus
+from tests.attacks.bench import ACCOUNTS, AGENTS, BOTS, PEOPLE, POSTS, STREAMS, SUBJECTS, Bus
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -31,6 +31,7 @@ def _stored_subjects() -> list[str]:
     found += ["fl.lab.log.intake.explainer.x", "fl.lab.log.alloc.admission.x", "fl.lab.log.x"]
     for account in ACCOUNTS:
         found += [SUBJECTS.command(account, verb) for verb in ("submit-job", "change-policy", *ABOUT_HOSTS)]
+        found += [SUBJECTS.command(account, verb, host) for verb in ("submit-job", *ABOUT_HOSTS) for host in HOSTS]
         found += [SUBJECTS.answer(account, 7), SUBJECTS.bundle(account, "d1", 0)]
     for host in HOSTS:
         found += [SUBJECTS.report(host, "run-gone"), SUBJECTS.lease(host), SUBJECTS.telemetry(host, "gpus")]
@@ -72,13 +73,15 @@ def _verbs() -> list[str]:
 def may_store(who: str, subject: str) -> bool:
     """Whether this one may write there: a service its own, an agent of its hosts, an account for itself.
 
-    A bot's commands are about hosts.
+    A bot's commands are about hosts, and where it has hosts of its own about those, by name.
     """
     kind, _, name = who.partition("-")
     _, _, area, owner, *rest = [*subject.split("."), "", ""]
     if kind == "client":
-        is_about_hosts = area == "cmd" and rest[0] in ABOUT_HOSTS
-        return area in ("cmd", "bundle") and owner == name and (name not in BOTS or is_about_hosts)
+        if name not in BOTS:
+            return area in ("cmd", "bundle") and owner == name
+        is_its = rest[1] in POSTS.get(name, (rest[1],))
+        return area == "cmd" and owner == name and rest[0] in ABOUT_HOSTS and is_its
     if kind == "agent":
         return area in ("report", "lease", "telemetry", "evidence") and owner in SERVES[who]
     if kind != "service":
@@ -92,9 +95,11 @@ def may_store(who: str, subject: str) -> bool:
 
 
 def may_ask(who: str, subject: str) -> bool:
-    """Only accounts ask: the explainer and the agents anything, of the other services how they are."""
+    """Accounts ask the explainer and the agents anything, and the other services how they are; auditors no agent."""
     *_, asked, question = subject.split(".")
-    return who.startswith("client-") and (asked == "explainer" or asked.startswith("agent-") or question == "health")
+    if asked.startswith("agent-"):
+        return who.startswith("client-")
+    return who.startswith(("client-", "auditor-")) and (asked == "explainer" or question == "health")
 
 
 def may_talk(who: str, subject: str) -> bool:
@@ -107,8 +112,12 @@ def may_talk(who: str, subject: str) -> bool:
 
 
 def may_use(who: str, verb: str) -> bool:
-    """Everyone but agents and accounts may look at how streams are; each reads what its work needs, nobody more."""
+    """Everyone but agents and accounts may look at how streams are; each reads what its work needs, nobody more.
+
+    Of what is read, an auditor of somebody's own has what the cell's has.
+    """
     kind, _, name = who.partition("-")
+    kind = "audit" if kind == "auditor" else kind
     *words, last = verb.split(".")
     log, is_inner = SUBJECTS.log_stream, kind in ("service", "audit", "deployer")
     if verb == "STREAM.NAMES" or (words == ["STREAM", "INFO"] and is_inner):
@@ -133,13 +142,14 @@ def may_use(who: str, verb: str) -> bool:
     action, stream = ".".join(words[:-1]), words[-1]
     if stream == log:
         return action in ("CONSUMER.CREATE", "CONSUMER.MSG.NEXT", "CONSUMER.DELETE")
-    readers = {"admission": [*INBOXES, SUBJECTS.reports_stream, SUBJECTS.timers_stream], "ledger": INBOXES}
-    readers |= {"health": readers["admission"], "ranker": [SUBJECTS.timers_stream]}
-    return action in ("CONSUMER.CREATE", "CONSUMER.MSG.NEXT") and stream in readers.get(name, [])
+    readers = {"admission": [*INBOXES, SUBJECTS.reports_stream], "ledger": INBOXES}
+    readers |= {"health": readers["admission"]}
+    is_own_timers = stream == f"FL_LAB_TIMERS_{name.upper()}"
+    return action in ("CONSUMER.CREATE", "CONSUMER.MSG.NEXT") and (is_own_timers or stream in readers.get(name, []))
 
 
 def may_hear(who: str, subject: str) -> bool:
-    """Accounts hear the feed, their answers and terminals; agents orders and keys for their hosts; health renewals."""
+    """Accounts and auditors hear the feed, accounts their answers and terminals; agents what is for their hosts."""
     kind, _, name = who.partition("-")
     _, _, area, owner, *more = [*subject.split("."), ""]
     if area == "ask":
@@ -150,6 +160,8 @@ def may_hear(who: str, subject: str) -> bool:
         return area == "feed" or (area == "answer" and owner == name) or has_terminal
     if kind == "agent":
         return area in ("order", "attach") and owner in SERVES[who]
+    if kind == "auditor":
+        return area == "feed"
     return who == "service-health" and area == "lease"
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,19 @@ async def test_a_bot_looks_after_hosts_and_sends_nothing_else(bus: Bus) -> None:
     assert await bus.seen(*own) == before
 
 
+async def test_a_bot_that_has_hosts_of_its_own_drains_no_other(bus: Bus) -> None:
+    """Given a bot of one host, when it asks for others, for all or for one by a body alone, then the bus refuses it."""
+    warden = await bus.as_("client-warden")
+    own = [SUBJECTS.command("warden", verb, "host-001") for verb in ("request-drain", "undrain-host")]
+    before = await bus.seen(*own)
+    for subject in own:
+        assert "seq" in (await warden.ask(subject, BODY) or {})
+    others = [SUBJECTS.command("warden", "request-drain", host) for host in ("host-002", "host-003", "*", ">")]
+    await _refused(warden, SUBJECTS.command("warden", "request-drain"), *others)
+    await _refused(warden, SUBJECTS.command("fixer", "request-drain", "host-001"))
+    assert await bus.seen(*own) == before
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -118,6 +132,117 @@ async def test_code_is_one_accounts_and_its_agents(bus: Bus) -> None:
     assert await bus.seen() == before
 
 
+WILD = ("*", ">", "**", "*>", ">*", "*>*", "c0ff*", "c0ffee>", "c*e", "d>", "")
+ENDS = ("*", ">", "*>", "**", "bod*", "body.>", "piece.>", "piece.*")
+
+
+def _untold() -> list[str]:
+    """What an agent may ask to come by a contract or a piece of code without its digest."""
+    contract, code = SUBJECTS.contract("DIGEST"), SUBJECTS.bundle("ACCOUNT", "DIGEST", "PIECE")
+    ends = [contract.replace("body", end) for end in ENDS] + [code.replace(".piece", f".{end}") for end in ENDS]
+    asked = [name.replace("DIGEST", wild) for name in (contract, code, *ends) for wild in WILD]
+    pairs = [(account, piece) for account in ("ci", "*", ">") for piece in ("1", "*", ">")]
+    named = [name.replace("ACCOUNT", account).replace("PIECE", piece) for name in asked for account, piece in pairs]
+    short = [
+        "fl.lab.contract.>",
+        "fl.lab.contract.*",
+        "fl.lab.bundle.ci.>",
+        "fl.lab.bundle.ci.*.1",
+        "fl.lab.>",
+        ">",
+        "*",
+    ]
+    return [*dict.fromkeys(named), *short]
+
+
+async def test_an_agent_reads_a_contract_and_code_whose_digest_it_was_told_and_no_other(bus: Bus) -> None:
+    """Given what accounts sent, when an agent asks for it by anything but its whole name, then it gets none of it."""
+    for account, digest in (("local", "d1"), ("ci", "d2")):
+        for piece in (0, 1):
+            kept = SUBJECTS.bundle(account, digest, piece)
+            assert "seq" in (await (await bus.as_(f"client-{account}")).ask(kept, b'{"secret":"code"}') or {})
+    one, asked = await bus.as_("agent-one"), _untold()
+    inbox = one.client.new_inbox()
+    heard = await one.client.subscribe(inbox)
+    for stream in (CONTRACTS, SUBJECTS.bundles_stream):
+        for subject in asked:
+            await one.say(f"{VERBS}.DIRECT.GET.{stream}.{subject}", reply=inbox)
+    await one.refusals()
+    told = [SUBJECTS.contract("c0ffee"), SUBJECTS.bundle("ci", "d2", 1)] * 2  # the bus answers two by two
+    for stream, subject in zip((CONTRACTS, SUBJECTS.bundles_stream) * 2, told, strict=True):
+        await one.say(f"{VERBS}.DIRECT.GET.{stream}.{subject}", reply=inbox)
+    found: list[tuple[str, bytes]] = []
+    while len([subject for subject, _ in found if subject in told]) < len(told):
+        message = await heard.next_msg(timeout=10)
+        if (message.headers or {}).get("Status") not in ("404", "503"):
+            found.append(((message.headers or {}).get("Nats-Subject", ""), message.data))
+    await heard.unsubscribe()
+    assert sorted(found) == sorted(zip(told, (b'{"secret": "contract"}', b'{"secret":"code"}') * 2, strict=True))
+    assert len(asked) > 300
+
+
+async def _follows(party: Party, name: str, deliver_policy: str = "all") -> dict[str, Any]:
+    """What the bus answers to who makes a consumer of the log, or changes one."""
+    config = {"name": name, "ack_policy": "none", "deliver_policy": deliver_policy, "inactive_threshold": 60 * 10**9}
+    stream = SUBJECTS.log_stream
+    made = await party.ask(f"{VERBS}.CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+    assert made is not None
+    return made
+
+
+async def _followed(party: Party, name: str, count: int) -> list[str]:
+    """The subjects of so many messages that this consumer hands out next."""
+    inbox = party.client.new_inbox()
+    heard = await party.client.subscribe(inbox)
+    body = json.dumps({"batch": count, "no_wait": True}).encode()
+    await party.say(f"{VERBS}.CONSUMER.MSG.NEXT.{SUBJECTS.log_stream}.{name}", body, reply=inbox)
+    found = [(await heard.next_msg(timeout=10)).subject for _ in range(count)]
+    await heard.unsubscribe()
+    return found
+
+
+async def test_an_auditor_reads_the_log_hears_the_feed_and_says_nothing(bus: Bus) -> None:
+    """Given an auditor's key, when it tries what others do to others, then it has read the log and changed nothing."""
+    before, ours = await bus.seen(), await bus.as_("auditor-ours")
+    heard = await ours.client.subscribe(SUBJECTS.feed("*", "*", ">"))
+    assert (await _follows(ours, "follow-0a"))["name"] == "follow-0a"
+    assert await _followed(ours, "follow-0a", len(SCOPES)) == [SUBJECTS.log(name, "made-up") for name in SCOPES]
+    explainer = await bus.as_("service-explainer")
+    asked = await explainer.client.subscribe(SUBJECTS.ask("explainer", "*"))
+    await explainer.client.flush()
+    await ours.say(SUBJECTS.ask("explainer", "why"), reply=ours.client.new_inbox())
+    question = await asked.next_msg(timeout=10)
+    await question.respond(b"{}")
+    await explainer.say(SUBJECTS.feed("team-a", "job-x", "job-admitted"), b"{}")
+    assert (await heard.next_msg(timeout=10)).subject.endswith("job-admitted")
+    for account in ("ours", "ci", "local"):
+        await _refused(ours, *(SUBJECTS.command(account, verb) for verb in ("submit-job", "hold-job", "request-drain")))
+        await _refused(ours, SUBJECTS.bundle(account, "d", 0), SUBJECTS.attach("host-001", account, BEGIN))
+        await _refused(ours, f"{VERBS}.STREAM.INFO.{SUBJECTS.inbox_stream(account)}.x")
+        await _deaf(ours, SUBJECTS.answer(account, 1), SUBJECTS.shown("host-001", account, "0a"))
+    await _refused(ours, *(SUBJECTS.log(name, "forged") for name in SCOPES))
+    await _refused(ours, SUBJECTS.ask("agent-host-001", "logs"), SUBJECTS.ask("admission", "why"))
+    await _refused(ours, f"{VERBS}.DIRECT.GET.{CONTRACTS}.{SUBJECTS.contract('c0ffee')}")
+    await _refused(ours, f"{VERBS}.DIRECT.GET.{SUBJECTS.evidence_stream}.{SUBJECTS.evidence('host-001', 'd')}")
+    others = [stream for stream in STREAMS if stream != SUBJECTS.log_stream]
+    await _refused(ours, *(f"{VERBS}.CONSUMER.{verb}.{s}.mine" for verb in ("CREATE", "MSG.NEXT") for s in others))
+    assert await bus.seen(SUBJECTS.feed("team-a", "job-x", "job-admitted")) == {
+        name: [m for m in kept if "job-x" not in m.subject] for name, kept in before.items()
+    }
+
+
+async def test_an_auditor_cannot_take_messages_from_who_else_follows_the_log(bus: Bus) -> None:
+    """Given a service that follows, when an auditor plays with consumers and acks, then the service misses nothing."""
+    ours, ranker, stream = await bus.as_("auditor-ours"), await bus.as_("service-ranker"), SUBJECTS.log_stream
+    assert (await _follows(ranker, "follow-5e55"))["name"] == "follow-5e55"
+    verbs = ("CONSUMER.NAMES", "CONSUMER.LIST")
+    await _refused(ours, *(f"{VERBS}.{verb}.{stream}" for verb in verbs), f"{VERBS}.CONSUMER.INFO.{stream}.follow-5e55")
+    await _refused(ours, f"{VERBS}.CONSUMER.PAUSE.{stream}.follow-5e55", f"{VERBS}.CONSUMER.RESET.{stream}.follow-5e55")
+    await _refused(ours, *(f"$JS.ACK.{stream}.follow-5e55.1.{n}.{n}.0.0" for n in (1, 2)), f"$JS.FC.{stream}.x.y")
+    assert "error" in await _follows(ours, "follow-5e55", deliver_policy="new")
+    assert await _followed(ranker, "follow-5e55", len(SCOPES)) == [SUBJECTS.log(name, "made-up") for name in SCOPES]
+
+
 async def test_an_account_reads_nothing_of_hosts_and_contracts(bus: Bus) -> None:
     for name in ("client-ci", "client-local"):
         party = await bus.as_(name)
@@ -172,8 +297,8 @@ async def test_the_deployer_makes_no_stream_that_is_there_anew(bus: Bus) -> None
             {"subjects": ["fl.other.>"]},
             {"max_msgs": 1, "discard": "old"},
             {"republish": {"src": ">", "dest": SUBJECTS.log("ledger", "forged")}},
-            {"sources": [{"name": SUBJECTS.timers_stream}]},
-            {"mirror": {"name": SUBJECTS.timers_stream}},
+            {"sources": [{"name": SUBJECTS.timers_stream("ranker")}]},
+            {"mirror": {"name": SUBJECTS.timers_stream("ranker")}},
         ]
         for trick in tricks:
             answer = await party.ask(f"{VERBS}.STREAM.CREATE.{stream}", {"name": stream, **trick})

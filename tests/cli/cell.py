@@ -152,11 +152,11 @@ class Cell:
         for account in ACCOUNTS:
             # A config of its own for each: the client writes the delivery subject into it.
             reading = ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.NEW)
-            await self._js.subscribe(SUBJECTS.command(account, "*"), config=reading, cb=self._on_command)
+            await self._js.subscribe(SUBJECTS.command(account, ">"), config=reading, cb=self._on_command)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def _on_command(self, message: Msg) -> None:
-        account, verb = token(message.subject, 3), last_token(message.subject)
+        account, verb = token(message.subject, 3), token(message.subject, 4)
         seq = message.metadata.sequence.stream
         body = msgspec.json.decode(message.data)
         self.plan.commands.append((f"{account}/{verb}", body))

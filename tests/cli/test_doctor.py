@@ -229,8 +229,8 @@ def test_a_key_is_named_and_never_shown(healthy: Cell, key: Path) -> None:
 
 def test_a_key_that_is_not_there_is_told_with_where_to_name_it(healthy: Cell, tmp_path: Path) -> None:
     at = str(tmp_path / "none.key")
-    assert found(healthy, "key", FAIRLEASE_CREDS=at) == (False, f"key {at}: cannot be read (No such file or directory)")
-    assert mend(healthy, "key", FAIRLEASE_CREDS=at) == "mend its rights or FAIRLEASE_CREDS"
+    assert found(healthy, "key", FAIRLEASE_CREDS=at) == (False, f"key {at}: there is no such file")
+    assert mend(healthy, "key", FAIRLEASE_CREDS=at) == "name the one you were given in FAIRLEASE_CREDS"
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"identity": "client-local", "seed": "canary-no-seed"}'])

@@ -1,9 +1,10 @@
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from fairlease.cli.exits import AWAY, CONTRACT, LATER, CommandError
+from fairlease.cli.exits import AWAY, CONTRACT, FORBIDDEN, LATER, CommandError
 from fairlease.cli.link import Link
 from fairlease.runtime.connection import connect
 from fairlease.runtime.settings import Settings
@@ -72,3 +73,22 @@ async def test_a_reply_of_another_version_is_69(link: Link, reply: bytes) -> Non
     with pytest.raises(CommandError, match="not understood") as caught:
         await link.ask("queue", {})
     assert caught.value.code == AWAY
+
+
+@pytest.mark.parametrize("words", [("queue",), ("host", "cordon", "host-1"), ("metrics",)], ids=" ".join)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(None, "there is no such file; name the one you were given in FAIRLEASE_CREDS", id="not there"),
+        pytest.param("x", "is no key; delete it", id="no key"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_77_and_its_file_is_named(
+    cell: Cell, tmp_path: Path, words: tuple[str, ...], text: str | None, said: str
+) -> None:
+    """Given a bus that is there, when the key's file is not as it must be, then a pipeline knows it is no outage."""
+    path = tmp_path / "ci.key"
+    if text is not None:
+        path.write_text(text)
+    found = cell.run(*words, FAIRLEASE_CREDS=str(path))
+    assert (found.code, f"key {path}: {said}" in found.err) == (FORBIDDEN, True), found

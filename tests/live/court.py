@@ -105,7 +105,7 @@ class Court:
             await tail.read()
             owed: dict[str, list[int]] = {}
             for message in tail.messages:
-                owner = OWNER.get(message.subject.rpartition(".")[2])
+                owner = OWNER.get(message.subject.split(".")[4])
                 if owner is not None:
                     owed.setdefault(owner, []).append(message.seq)
             if any(desk.journal.oracle.answered.get((owner, stream)) != seqs for owner, seqs in owed.items()):

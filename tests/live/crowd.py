@@ -57,6 +57,13 @@ class Crowd:
         self.writers.append(writer)
         return writer
 
+    async def open(self, home: Path, identity: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection of anybody's, greeted, that speaks as it likes."""
+        reader, writer = await asyncio.open_connection(*self._where)
+        self.writers.append(writer)
+        assert await self._greeted(keys.read(keys.key_path(home, identity)), reader, writer) == "PONG"
+        return reader, writer
+
     async def _joined(self, key: keys.Key) -> str:
         reader, writer = await asyncio.open_connection(*self._where)
         self.writers.append(writer)
@@ -65,7 +72,7 @@ class Crowd:
     async def _greeted(self, key: keys.Key, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """What the bus says to who it is."""
         nonce = json.loads((await reader.readline()).removeprefix(b"INFO "))["nonce"]
-        signed = nkeys.from_seed(bytearray(key.seed.encode())).sign(nonce.encode())
+        signed = nkeys.from_seed(bytearray(key.seed.reveal().encode())).sign(nonce.encode())
         signature = base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
         hello = {
             "nkey": key.public(),

@@ -69,10 +69,10 @@ async def test_a_key_speaks_for_its_account_from_another_place_and_for_no_other(
     for words in (("metrics",), ("acct",), ("cost",)):
         code, _, said = await up.run(*words, **elsewhere)
         assert code == FORBIDDEN, said
-        assert "the whole log is read with the key of audit, and FAIRLEASE_CREDS is client-ci's" in said
+        assert "the whole log is read with an auditor's key, and FAIRLEASE_CREDS is client-ci's" in said
         assert "name it with --log" in said
     code, _, said = await up.run("replay", "--live", **elsewhere)
-    assert (code, "is read with the key of audit" in said) == (2, True), said
+    assert (code, "is read with an auditor's key" in said) == (2, True), said
 
 
 async def test_the_auditors_key_reads_the_log_and_every_decision_comes_out_the_same(up: Up) -> None:
@@ -94,7 +94,7 @@ async def test_an_agent_of_ones_own_serves_its_hosts_with_the_key_that_a_start_m
     assert up.process is not None
     up.process.send_signal(signal.SIGTERM)
     assert await up.wait_left() == 0
-    await up.start("--agent", "more=host-005", "--bot", "fixer")
+    await up.start("--agent", "more=host-005", "--bot", "fixer", "--bot", "warden=host-003", "--auditor", "ours")
     words = ("serve", "agent", "--simulate-gpus", "1x8", "--first-host", "5")
     child = await up.spawn(*words, FAIRLEASE_CREDS=str(key_path(up.home, "agent-more")))
 
@@ -116,3 +116,41 @@ async def test_a_bot_serves_hosts_and_submits_nothing(up: Up) -> None:
         assert code == OK, said
     code, _, said = await up.run(*SUBMIT, "--account", "fixer", "--", "true")
     assert (code, "account fixer may not send `submit-job`" in said) == (FORBIDDEN, True), said
+
+
+async def test_a_bot_of_some_hosts_serves_those_and_no_other(up: Up) -> None:
+    for verb in ("cordon", "return"):
+        code, _, said = await up.run("host", verb, "host-003", "--account", "warden")
+        assert code == OK, said
+        code, _, said = await up.run("host", verb, "host-004", "--account", "warden")
+        assert (code, f"account warden may not send `{verb}-host` about host-004" in said) == (FORBIDDEN, True), said
+
+
+async def test_an_auditor_reads_and_asks_from_anywhere_and_changes_nothing(up: Up, tmp_path: Path) -> None:
+    """Given the key that a start made for it, when it looks from elsewhere, then it has all figures and no right."""
+    creds = tmp_path / "ours.key"
+    shutil.copy(key_path(up.home, "auditor-ours"), creds)
+    elsewhere = {
+        "FAIRLEASE_HOME": str(tmp_path / "home"),
+        "FAIRLEASE_URL": url_in(up.home),
+        "FAIRLEASE_CREDS": str(creds),
+    }
+    checks = json.loads((await up.run("doctor", "--json", **elsewhere))[1])["checks"]
+    (streams,) = [check["found"] for check in checks if check["name"] == "streams"]
+    assert streams.startswith("all as declared")
+    saved = tmp_path / "log.jsonl"
+    for words in (("metrics",), ("acct",), ("cost",), ("queue",), ("shares",), ("hosts",)):
+        code, out, said = await up.run(*words, **elsewhere)
+        assert (code, bool(out)) == (OK, True), (words, out, said)
+    code, out, said = await up.run("replay", "--live", "--save", str(saved), **elsewhere)
+    assert (code, "equal: every decision comes out the same today" in out) == (OK, True), said
+    before = len(saved.read_bytes().splitlines())
+    for words in (
+        (*SUBMIT, "--", "true"),
+        ("host", "cordon", "host-004"),
+        ("budget", "set", "team-b", "--weight", "1"),
+    ):
+        code, _, said = await up.run(*words, **elsewhere)
+        assert (code, "may not send" in said) == (FORBIDDEN, True), (words, said)
+    await up.run("replay", "--live", "--save", str(saved), **elsewhere)
+    assert len(saved.read_bytes().splitlines()) == before

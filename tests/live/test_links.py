@@ -22,11 +22,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STREAMS = {
     **dict.fromkeys(SCOPES, ("FL_LAB_LOG",)),
-    "admission": ("FL_LAB_LOG", "FL_LAB_CONTRACTS", "FL_LAB_TIMERS"),
-    "ranker": ("FL_LAB_LOG", "FL_LAB_TIMERS"),
+    "admission": ("FL_LAB_LOG", "FL_LAB_CONTRACTS", "FL_LAB_TIMERS_ADMISSION"),
+    "ranker": ("FL_LAB_LOG", "FL_LAB_TIMERS_RANKER"),
     "preemption": ("FL_LAB_LOG", "FL_LAB_ORDERS"),
     "explainer": ("FL_LAB_FEED",),
-    "health": ("FL_LAB_LOG", "FL_LAB_TIMERS"),
+    "health": ("FL_LAB_LOG", "FL_LAB_TIMERS_HEALTH"),
     "agent": ("FL_LAB_REPORTS", "FL_LAB_LEASES", "FL_LAB_EVIDENCE"),
 }
 """Who stores where: each loses the first acknowledgement of each of these."""

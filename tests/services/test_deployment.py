@@ -8,6 +8,7 @@ import pytest
 from fairlease.runtime import bus_server, deployment, keys
 from fairlease.runtime.deployment import Deployment
 from fairlease.runtime.errors import ConfigWrong
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import servers_in
 
 ONE = '[[servers]]\nname = "bus-1"\nhost = "127.0.0.1"\n'
@@ -34,6 +35,12 @@ def _mode(path: Path) -> int:
         pytest.param("servers = [\n", "docs/deploying.md says each field", id="no TOML at all"),
         pytest.param("accounts = []\n" + ONE, "accounts: there is none", id="somebody must be able to hand in"),
         pytest.param('accounts = ["Big"]\n' + ONE, "accounts: 'Big' is not a name", id="names are names"),
+        pytest.param(
+            ONE + '[posts]\nfixer = ["h1"]\n', "'fixer' is none of bots; write it there", id="hosts of no bot"
+        ),
+        pytest.param('bots = ["fixer"]\n' + ONE + "[posts]\nfixer = []\n", "posts.fixer: has no host", id="no host"),
+        pytest.param('bots = ["fixer"]\n' + ONE + '[posts]\nfixer = ["*"]\n', "'*' is not a name", id="any host"),
+        pytest.param('auditors = ["a", "a"]\n' + ONE, "auditors: 'a' stands there twice", id="an auditor twice"),
         pytest.param('bots = ["local"]\n' + ONE, "accounts and bots: 'local' stands there twice", id="bot or account"),
         pytest.param('[agents]\na = ["h"]\nb = ["h"]\n' + ONE, "agents: 'h' stands there twice", id="one agent a host"),
         pytest.param('[agents]\na = ["h h"]\n' + ONE, "agents.a: 'h h' is not a name", id="hosts have names"),
@@ -113,7 +120,7 @@ def test_a_single_server_has_no_routes_and_many_know_each_other_and_not_themselv
 
 def test_with_certificates_clients_see_the_servers_and_servers_see_each_others(tmp_path: Path) -> None:
     cell = _read(tmp_path, THREE + '[bus]\nlisten = "0.0.0.0"\ntls = "/etc/tls"\n')
-    text = deployment.config(cell, cell.servers[0], "secret")
+    text = deployment.config(cell, cell.servers[0], Secret("secret"))
     clients, _, routes = text.partition("cluster {")
     assert 'cert_file: "/etc/tls/server.crt"' in clients
     assert "verify: true" not in clients

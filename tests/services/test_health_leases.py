@@ -83,7 +83,7 @@ class Bus:
 
     async def timers(self) -> int:
         """How many timers were ever armed."""
-        return (await self.client.jsm().stream_info(self.subjects.timers_stream)).state.last_seq
+        return (await self.client.jsm().stream_info(self.subjects.timers_stream("health"))).state.last_seq
 
 
 @pytest.fixture

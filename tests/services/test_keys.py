@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlease.runtime import keys
-from fairlease.runtime.errors import ConfigWrong
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import Settings, read_settings
 
 OWN_EYES = 0o400
@@ -53,7 +53,7 @@ def test_of_two_starts_that_make_the_same_key_the_first_one_counts(
     def meanwhile(number: int) -> None:
         sync(number)
         if not first:
-            first.append(keys.Key("", ""))
+            first.append(keys.Key("", Secret("")))
             first[0] = keys.make(tmp_path, "audit")
 
     monkeypatch.setattr("os.fsync", meanwhile)
@@ -65,13 +65,13 @@ def test_every_identity_has_a_key_of_its_own_and_the_bus_is_told_the_other_half(
     pair = [keys.make(tmp_path, name) for name in ("client-a", "client-b")]
     assert len({key.seed for key in pair}) == 2
     for key in pair:
-        assert re.fullmatch(r"SU[A-Z2-7]{56}", key.seed)
+        assert re.fullmatch(r"SU[A-Z2-7]{56}", key.seed.reveal())
         assert re.fullmatch(r"U[A-Z2-7]{55}", key.public())
 
 
 def test_a_seed_is_not_shown(tmp_path: Path) -> None:
     key = keys.make(tmp_path, "audit")
-    assert (repr(key), str(key), f"{key}") == ("Key('audit')",) * 3
+    assert (repr(key), str(key), f"{key}") == ("Key(identity='audit', seed=Secret(…))",) * 3
 
 
 def test_without_keys_nobody_needs_one(tmp_path: Path) -> None:
@@ -100,11 +100,13 @@ def test_what_is_no_key_is_said_without_showing_it(tmp_path: Path, text: str) ->
     path = tmp_path / "keys" / "audit.key"
     path.parent.mkdir()
     path.write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(ConfigWrong, match=r"is no key; delete it") as caught:
+    with pytest.raises(keys.KeyUnusable, match=r"is no key; delete it") as caught:
         keys.read(path)
     assert text == "" or text not in str(caught.value)
 
 
 def test_a_named_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigWrong, match="cannot be read"):
+    with pytest.raises(keys.KeyUnusable, match="there is no such file; name the one you were given"):
         keys.find(Settings(state_dir=tmp_path, creds=str(tmp_path / "gone.key")), "audit")
+    with pytest.raises(keys.KeyUnusable, match=r"cannot be read \(Is a directory\); mend its rights"):
+        keys.find(Settings(state_dir=tmp_path, creds=str(tmp_path)), "audit")

@@ -305,7 +305,11 @@ async def test_a_due_is_met_by_a_timer_and_the_record_names_it(
     late = (await read_log(client, subjects))[-1]
     (answer,) = late.answers
     assert isinstance(answer.said, TimerFired)
-    assert (answer.stream, answer.said.due_ms, answer.who) == (subjects.timers_stream, _BEGAN_MS + 300, "admission")
+    assert (answer.stream, answer.said.due_ms, answer.who) == (
+        subjects.timers_stream("admission"),
+        _BEGAN_MS + 300,
+        "admission",
+    )
     assert answer.time_ms == late.at_ms
     assert late.at_ms >= _BEGAN_MS + 300
 
@@ -340,7 +344,7 @@ async def test_a_service_may_read_its_timers_itself_and_again_while_the_bus_is_a
     async with serving(settings, toy(decide=decide, read_timer=read_timer)) as process:
         await store(client, subjects.timer("admission", 0).rpartition(".")[0] + ".nonsense", b"")
         await store(client, subjects.timer("admission", 7), b"")
-        await eventually(lambda: process.world.cursor("admission", subjects.timers_stream) == 2)
+        await eventually(lambda: process.world.cursor("admission", subjects.timers_stream("admission")) == 2)
     assert read == [2, 2]
     assert (await read_log(client, subjects))[-1].answers[0].said == LeasesRead(due_ms=7, renewed={"host-1": 5})
 

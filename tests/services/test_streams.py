@@ -72,12 +72,12 @@ async def test_everything_that_is_wrong_is_told_at_once(client: Connection, subj
 
 
 USED = {
-    "admission": {"LOG", "REPORTS", "TIMERS", "CONTRACTS", "INBOX_local"},
+    "admission": {"LOG", "REPORTS", "TIMERS_ADMISSION", "CONTRACTS", "INBOX_local"},
     "ledger": {"LOG", "INBOX_local"},
-    "ranker": {"LOG", "TIMERS"},
+    "ranker": {"LOG", "TIMERS_RANKER"},
     "placement": {"LOG"},
     "preemption": {"LOG", "ORDERS"},
-    "health": {"LOG", "REPORTS", "TIMERS", "LEASES", "INBOX_local"},
+    "health": {"LOG", "REPORTS", "TIMERS_HEALTH", "LEASES", "INBOX_local"},
     "explainer": {"LOG", "FEED"},
 }
 
@@ -134,3 +134,27 @@ async def test_of_orders_the_last_is_kept_and_of_contracts_the_first(client: Con
     last = await client.jsm().get_last_msg(subjects.orders_stream, subjects.order("host-1"))
     kept = await client.jsm().get_last_msg(subjects.contracts_stream, subjects.contract("d1"))
     assert (last.data, kept.data) == (b"2", b"1")
+
+
+async def test_a_cell_whose_streams_are_of_another_make_is_refused_before_anything_is_made(
+    client: Connection, subjects: Subjects
+) -> None:
+    """Given a stream that is not as it must be and one that is missing, then the second is not made either."""
+    await client.jsm().delete_stream(subjects.telemetry_stream)
+    await client.jsm().delete_stream(subjects.contracts_stream)
+    old = subjects.contract("*").removesuffix(".body")
+    await client.jsm().add_stream(name=subjects.contracts_stream, subjects=[old])
+    with pytest.raises(ConfigWrong, match=f"{subjects.contracts_stream}: .* must be"):
+        await streams.declare(client, subjects, ("local",))
+    assert subjects.telemetry_stream not in [info.config.name for info in await client.jsm().streams_info()]
+
+
+async def test_a_stream_whose_subjects_another_has_is_told_with_the_way_out(
+    client: Connection, subjects: Subjects
+) -> None:
+    """Given a cell of before, whose timers were one stream, then its start says so in a line, and not as a fault."""
+    ranker = subjects.timers_stream("ranker")
+    await client.jsm().delete_stream(ranker)
+    await client.jsm().add_stream(name="OF_BEFORE", subjects=[streams.timer_subjects(subjects, "ranker")])
+    with pytest.raises(ConfigWrong, match=rf"stream {ranker}: another stream .* choose another FAIRLEASE_HOME"):
+        await streams.declare(client, subjects, ("local",))

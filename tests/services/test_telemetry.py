@@ -16,6 +16,7 @@ from structlog.contextvars import bound_contextvars
 
 from fairlease.runtime import telemetry
 from fairlease.runtime.redaction import MASK, secrets_in, without
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.spans import trace_id
 
@@ -98,7 +99,7 @@ def test_a_line_about_a_job_or_its_attempt_has_the_jobs_trace(sink: Sink) -> Non
 
 
 def test_what_the_environment_keeps_secret_is_known_by_its_value() -> None:
-    assert secrets_in(ENV) == tuple(sorted(KNOWN, key=lambda one: (-len(one), one)))
+    assert secrets_in(ENV) == tuple(Secret(one) for one in sorted(KNOWN, key=lambda one: (-len(one), one)))
 
 
 @pytest.mark.parametrize("secret", KNOWN)
@@ -211,4 +212,6 @@ def test_settings_do_not_show_the_password_of_the_bus() -> None:
 
 
 def test_text_without_known_secrets_is_redacted_as_ever() -> None:
-    assert without("a canary-alone in a password=canary-1", ("canary-alone",)) == f"a {MASK} in a password={MASK}"
+    assert (
+        without("a canary-alone in a password=canary-1", (Secret("canary-alone"),)) == f"a {MASK} in a password={MASK}"
+    )

@@ -19,7 +19,7 @@ def _now_ms() -> int:
 async def _fired(client: Connection, subjects: Subjects, count: int, limit_s: float = 5) -> list[Msg]:
     """The first timers of the ranker, and an assertion that there is no other yet."""
     subscription = await client.jetstream().subscribe(
-        streams.timer_subjects(subjects, "ranker"), stream=subjects.timers_stream, ordered_consumer=True
+        streams.timer_subjects(subjects, "ranker"), stream=subjects.timers_stream("ranker"), ordered_consumer=True
     )
     messages = [await subscription.next_msg(limit_s) for _ in range(count)]
     with pytest.raises(TimeoutError):
@@ -44,7 +44,7 @@ async def test_arming_twice_is_the_same_timer(client: Connection, subjects: Subj
     timers, due_ms = Timers(client, subjects), _now_ms() + 400
     for _ in range(3):
         await timers.arm("ranker", due_ms)
-    await timers.arm("placement", due_ms)
+    await timers.arm("admission", due_ms)
     assert [m.subject for m in await _fired(client, subjects, 1)] == [subjects.timer("ranker", due_ms)]
 
 
@@ -69,7 +69,7 @@ async def test_a_far_due_is_kept_and_no_year_is_too_much(client: Connection, sub
     timers = Timers(client, subjects)
     far_ms = _now_ms() + 366 * 86_400_000
     await timers.arm("ranker", far_ms)
-    kept = await client.jsm().get_last_msg(subjects.timers_stream, subjects.schedule("ranker", far_ms))
+    kept = await client.jsm().get_last_msg(subjects.timers_stream("ranker"), subjects.schedule("ranker", far_ms))
     assert kept.headers is not None
     with pytest.raises(InvariantBroken, match="no time"):
         await timers.arm("ranker", 10**18)
@@ -84,6 +84,6 @@ async def test_the_bus_decides_what_has_passed_not_this_machine(client: Connecti
 
 
 async def test_a_timer_without_its_stream_is_a_bus_that_is_away(client: Connection, subjects: Subjects) -> None:
-    await client.jsm().delete_stream(subjects.timers_stream)
+    await client.jsm().delete_stream(subjects.timers_stream("ranker"))
     with pytest.raises(BusAway):
         await asyncio.wait_for(Timers(client, subjects).arm("ranker", 1), 5)

@@ -32,6 +32,7 @@ from fairlease.runtime import api
 from fairlease.runtime.connection import Connection
 from fairlease.runtime.errors import ConfigWrong, ShellError
 from fairlease.runtime.redaction import secrets_in, without
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import read_settings
 from fairlease.runtime.streams import inboxes, wanted
 from fairlease_schemas.explain import QueueView
@@ -104,7 +105,7 @@ def _json(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
-def _clean_data(value: Any, known: tuple[str, ...]) -> object:  # noqa: ANN401 - any JSON
+def _clean_data(value: Any, known: tuple[Secret, ...]) -> object:  # noqa: ANN401 - any JSON
     """The same data with every text in it clean, so that it stays JSON."""
     match value:
         case str():
@@ -117,7 +118,7 @@ def _clean_data(value: Any, known: tuple[str, ...]) -> object:  # noqa: ANN401 -
             return value
 
 
-def _clean(data: bytes, known: tuple[str, ...]) -> bytes:
+def _clean(data: bytes, known: tuple[Secret, ...]) -> bytes:
     return without(data.decode(errors="replace"), known).encode()
 
 

@@ -178,8 +178,12 @@ async def _cell(args: argparse.Namespace) -> list[Check]:
 async def eyes_of(link: Link) -> AsyncIterator[Connection | None]:
     """A connection that may look at streams: the auditor's, where its key lies; None where there is none it speaks for.
 
-    A bus without keys lets everybody look.
+    A bus without keys lets everybody look, and who came with an auditor's key looks by it.
     """
+    asking = keys.find(link.settings, keys.client_name(link.account))
+    if asking is not None and keys.is_auditor(asking.identity):
+        yield link.client
+        return
     settings = msgspec.structs.replace(link.settings, creds="")
     is_elsewhere = bool(link.settings.creds) and not (settings.state_dir / keys.KEYS).is_dir()
     own = None

@@ -25,7 +25,7 @@ from fairlease.core.metrics.scope import Scope
 from fairlease.core.world import World
 from fairlease.runtime.errors import LogDamaged, ShellError
 from fairlease.runtime.export import export
-from fairlease.runtime.keys import NoKey
+from fairlease.runtime.keys import KeyUnusable, NoKey
 from fairlease_schemas.codec import Unreadable, read_record
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.subjects import SCOPES
@@ -75,7 +75,7 @@ def opened(path: str | None) -> Iterator[Log]:
             yield _spanned(file, stored_ms)
     except LogDamaged as error:
         raise CommandError(FAILED, str(error), way_out="restore the log from its archive") from error
-    except NoKey as error:
+    except (NoKey, KeyUnusable) as error:
         raise CommandError(FORBIDDEN, str(error), way_out=_COPY) from error
     except ShellError as error:
         raise CommandError(AWAY, str(error), way_out=_START) from error

@@ -129,26 +129,26 @@ class Link:
         await self.client.flush()
         return found
 
-    async def send(self, verb: str, body: bytes, timeout_ms: int) -> Receipt:
-        """Store a command in the account's inbox and wait for its answer.
+    async def send(self, verb: str, body: bytes, timeout_ms: int, host: str = "") -> Receipt:
+        """Store a command, about `host` where it is about one, in the account's inbox and wait for its answer.
 
         Raises CommandError: 77 without an inbox or the right to write in it, 65 for a body above
         the inbox's limit, 75 when the bus did not confirm or the answer is not there in time.
         """
         anything = self.subjects.answer(self.account, 0).rpartition(".")[0] + ".*"
         heard = await self.subscribe(anything)
-        seq = await self._publish(verb, body)
+        seq = await self._publish(verb, body, host)
         try:
             return await self._answer(heard, seq, timeout_ms / 1000)
         finally:
             if self.client.is_connected:
                 await heard.unsubscribe()
 
-    async def _publish(self, verb: str, body: bytes) -> int:
+    async def _publish(self, verb: str, body: bytes, host: str) -> int:
         """The place of the command in the inbox."""
         try:
             ack = await self.client.jetstream().publish(
-                self.subjects.command(self.account, verb), body, timeout=PUBLISH_S
+                self.subjects.command(self.account, verb, host), body, timeout=PUBLISH_S
             )
         except nats.js.errors.NoStreamResponseError as error:
             raise CommandError(
@@ -164,7 +164,8 @@ class Link:
             ) from error
         except nats.errors.Error as error:
             if "permissions violation" in str(self.client.last_error).lower():
-                raise CommandError(FORBIDDEN, f"account {self.account} may not send `{verb}`") from error
+                about = f" about {host}" if host else ""
+                raise CommandError(FORBIDDEN, f"account {self.account} may not send `{verb}`{about}") from error
             raise CommandError(
                 LATER, f"the bus did not confirm the command: {error}", way_out="ask again: the same twice does no harm"
             ) from error
@@ -236,7 +237,10 @@ def _is_address(server: str) -> bool:
 
 @asynccontextmanager
 async def linked(args: argparse.Namespace) -> AsyncIterator[Link]:
-    """A link for the duration of one command; CommandError 69 when no bus is known or it does not answer."""
+    """A link for the duration of one command.
+
+    CommandError: 69 when no bus is known or it does not answer, 77 without a key that it knows.
+    """
     account = account_of(args)
     # What the client would log is said by the errors raised here, in better words.
     logger = logging.getLogger("fairlease")
@@ -256,6 +260,8 @@ async def _connected(account: str) -> AsyncIterator[Link]:
         _check_address(settings.bus_url())
         key = keys.find(settings, keys.client_name(account))
         client = await connect(settings, f"fairlease-cli-{account}", key=key, exit_on_close=False)
+    except keys.KeyUnusable as error:
+        raise CommandError(FORBIDDEN, str(error)) from error
     except keys.NoKey as error:
         raise CommandError(
             FORBIDDEN, str(error), way_out=f"{inbox_way_out(account)}; or name another account"

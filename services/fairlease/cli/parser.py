@@ -152,6 +152,12 @@ def agent(text: str) -> tuple[str, tuple[str, ...]]:
     return name(who), tuple(dict.fromkeys(name(host) for host in hosts.split(",")))
 
 
+def bot(text: str) -> tuple[str, tuple[str, ...]]:
+    """A bot and the hosts it looks after, written `NAME` for all of them or `NAME=HOST,HOST`."""
+    who, equals, hosts = text.partition("=")
+    return name(who), tuple(dict.fromkeys(name(host) for host in hosts.split(","))) if equals else ()
+
+
 def label(text: str) -> tuple[str, str]:
     """A label of a host, written `KEY=VALUE`, as contracts can ask for it."""
     from fairlease.runtime.settings import LABEL_LIMIT, is_label

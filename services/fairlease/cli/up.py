@@ -39,7 +39,8 @@ class Wanted(msgspec.Struct, frozen=True):
     """What a cell is made of: accounts with an inbox, and hosts to simulate, as `4x8` (empty: none).
 
     `site` is what was said of its hosts, `agents` those that are started elsewhere, with theirs. `bots` are the
-    accounts that only look after hosts. `tls`: the bus speaks nothing else.
+    accounts that only look after hosts, `posts` the hosts of those that may not look after any, `auditors` those who
+    read the log. `tls`: the bus speaks nothing else.
     """
 
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
@@ -47,6 +48,8 @@ class Wanted(msgspec.Struct, frozen=True):
     site: Site = Site()
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
     bots: tuple[str, ...] = ()
+    auditors: tuple[str, ...] = ()
+    posts: tuple[tuple[str, tuple[str, ...]], ...] = ()
     tls: bool = False
 
 
@@ -73,15 +76,18 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     settings = read_settings("up")
     wanted = remembered(settings.state_dir)
-    accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account, *args.bot)))
-    bots = tuple(name for name in accounts if name in args.bot or (name in wanted.bots and name not in args.account))
+    said = dict(args.bot)
+    accounts = tuple(dict.fromkeys((*wanted.accounts, *args.account, *said)))
+    bots = tuple(name for name in accounts if name in said or (name in wanted.bots and name not in args.account))
+    posts = tuple((name, hosts) for name, hosts in {**dict(wanted.posts), **said}.items() if hosts and name in bots)
+    auditors = tuple(dict.fromkeys((*wanted.auditors, *args.auditor)))
     simulate = "x".join(map(str, args.simulate_gpus)) if args.simulate_gpus else wanted.simulate
     _refuse_other_hosts(wanted.simulate, simulate)
     configure("up")
     served = _served(simulate, _merged(wanted.site, site_of(args)), settings)
     agents = tuple({**dict(wanted.agents), **dict(args.agent)}.items())
     is_sealed = wanted.tls if args.tls is None else args.tls
-    wanted = Wanted(accounts, simulate, served.site, agents, bots, is_sealed)
+    wanted = Wanted(accounts, simulate, served.site, agents, bots, auditors, posts, is_sealed)
     parts = _parts(args, wanted, served)
     _refuse_shared_hosts(parts, agents)
     settings = msgspec.structs.replace(settings, accounts=accounts, url="")
@@ -91,7 +97,9 @@ def _run(args: argparse.Namespace) -> int:
         from fairlease.runtime import certificates
 
         certificates.ensure(settings.state_dir)
-    supervisor = Supervisor(settings, parts, agents=agents, bots=bots, is_sealed=is_sealed)
+    supervisor = Supervisor(
+        settings, parts, agents=agents, bots=bots, auditors=auditors, posts=posts, is_sealed=is_sealed
+    )
     return asyncio.run(_up(supervisor, wanted, served))
 
 
@@ -213,9 +221,10 @@ def _say(supervisor: Supervisor, wanted: Wanted, served: Served, took_s: float) 
         f"ready in {took_s:.1f} s: cell {supervisor.settings.cell}, bus {supervisor.url}",
         f"  accounts  {', '.join(f'{name} (bot)' if name in wanted.bots else name for name in wanted.accounts)}",
         *(
-            f"  agent     {name} of {', '.join(hosts)}, key {_key_of(supervisor, name)}"
+            f"  agent     {name} of {', '.join(hosts)}, key {_key_of(supervisor, keys.agent_name(name))}"
             for name, hosts in wanted.agents
         ),
+        *(f"  auditor   {name}, key {_key_of(supervisor, keys.auditor_name(name))}" for name in wanted.auditors),
         *(
             [f"  authority {_authority_of(supervisor)}, by which others know the bus (FAIRLEASE_CA)"]
             if wanted.tls
@@ -234,8 +243,8 @@ def _authority_of(supervisor: Supervisor) -> Path | None:
     return tls.authority_of(supervisor.reach)
 
 
-def _key_of(supervisor: Supervisor, agent: str) -> Path:
-    return keys.key_path(supervisor.settings.state_dir, keys.agent_name(agent))
+def _key_of(supervisor: Supervisor, identity: str) -> Path:
+    return keys.key_path(supervisor.settings.state_dir, identity)
 
 
 def remembered(home: Path) -> Wanted:

@@ -19,6 +19,7 @@ from fairlease.cli.parser import (
     array,
     begin,
     block,
+    bot,
     budget_or_root,
     check,
     factor,
@@ -466,12 +467,30 @@ def _add_up(verbs: "_Verbs[Parser]") -> None:
     up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
+    _add_people(up)
+    up.add_argument(
+        "--tls",
+        action=argparse.BooleanOptionalAction,
+        help="a bus that speaks TLS alone; its certificates are made when they are missing",
+    )
+    _add_site(up)
+
+
+def _add_people(up: Parser) -> None:
+    """Who speaks with a cell: each is remembered by it."""
     up.add_argument(
         "--account", type=name, action="append", default=[], metavar="NAME", help="make an inbox for this account"
     )
     up.add_argument(
-        "--bot", type=name, action="append", default=[], metavar="NAME", help="make an account that only serves hosts"
+        "--bot",
+        type=bot,
+        action="append",
+        default=[],
+        metavar="NAME[=HOST,..]",
+        help="make an account that only serves hosts: all, or these",
     )
+    about = "make a key that reads the log and the feed, asks, and writes nothing"
+    up.add_argument("--auditor", type=name, action="append", default=[], metavar="NAME", help=about)
     up.add_argument(
         "--agent",
         type=agent,
@@ -480,12 +499,6 @@ def _add_up(verbs: "_Verbs[Parser]") -> None:
         metavar="NAME=HOST,..",
         help="make a key for an agent that is started elsewhere, with its hosts",
     )
-    up.add_argument(
-        "--tls",
-        action=argparse.BooleanOptionalAction,
-        help="a bus that speaks TLS alone; its certificates are made when they are missing",
-    )
-    _add_site(up)
 
 
 def _add_certs(verbs: "_Verbs[Parser]") -> None:

@@ -61,7 +61,8 @@ async def _sent(args: argparse.Namespace) -> Receipt:
     body = msgspec.to_builtins(wish)
     del body["type"]  # the subject says it
     async with linked(args) as link:
-        return await link.send(str(wish.__struct_config__.tag), msgspec.json.encode(body), args.answer_timeout_ms)
+        verb = str(wish.__struct_config__.tag)
+        return await link.send(verb, msgspec.json.encode(body), args.answer_timeout_ms, body.get("host", ""))
 
 
 Wish = (

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 from fairlease.runtime import keys
 from fairlease.runtime.permissions import CORE, HOLDERS, LOG, Identity, Plan, Way, identities
-from fairlease_schemas.subjects import Subjects
+from fairlease_schemas.subjects import VERBS, Subjects
 
+_BY_SUBJECT: Final = f"{VERBS}.DIRECT.GET."
 _MANY: Final = ".CONSUMER.MSG.NEXT."
 _MANY_S: Final = 35
 """Longer than any request for messages waits (runtime/follower.py)."""
@@ -22,7 +23,7 @@ _ANSWER_WITHIN: Final = "1m"
 _READ_IN_A_SECOND: Final = 50_000
 """Characters; a thousand hosts are two million and take 2 to 4 s where nothing else runs."""
 _EXAMPLE: Final = """\
-# The accounts of cell `lab` with two client accounts and two agents, as `fairlease up` makes them.
+# The accounts of cell `lab` with two client accounts, two agents and an auditor, as `fairlease up` makes them.
 # Written by `python -m fairlease.runtime.access > infra/nats/accounts.conf`; not by hand.
 # The public halves of the keys come from the environment: NKEY_SERVICE_ADMISSION=U...
 """
@@ -62,15 +63,15 @@ def written(people: Iterable[Identity], public_key: Callable[[str], str]) -> str
     for account in HOLDERS:
         lines += [f'  "{account}": {{', "    jetstream: enabled", *_exports(account, known), "  }"]
     for one in known:
-        lines += [f'  "{one.name}": {{', *_user(one, public_key(one.name)), *_exports(one.name, known), *_imports(one)]
-        lines.append("  }")
+        rows = (_user(one, public_key(one.name)), _exact(one), _exports(one.name, known), _imports(one))
+        lines += [f'  "{one.name}": {{', *(line for block in rows for line in block), "  }"]
     return "\n".join([*lines, "}"]) + "\n"
 
 
 def example() -> str:
     """The accounts of a small cell, with variables of the environment for the public keys: infra/nats/accounts.conf."""
     agents = (("gpu-1", ("gpu-1",)), ("gpu-2", ("gpu-2",)))
-    people = identities(Plan(cell="lab", accounts=("local", "ci"), agents=agents))
+    people = identities(Plan(cell="lab", accounts=("local", "ci"), agents=agents, auditors=("ours",)))
     return _EXAMPLE + written(people, lambda name: "$NKEY_" + name.upper().replace("-", "_"))
 
 
@@ -85,15 +86,36 @@ def may_subscribe(one: Identity) -> tuple[str, ...]:
 
 
 def _user(one: Identity, key: str) -> list[str]:
+    subscriptions = f"max_subscriptions: {one.subscriptions}"
     answers = f'allow_responses: {{ max: 1, expires: "{_ANSWER_WITHIN}" }}'
     return [
-        f"    limits: {{ max_connections: {one.connections} }}",
+        f"    limits: {{ max_connections: {one.connections}, {subscriptions}, max_payload: {one.payload} }}",
         f"    users: [ {{ nkey: {key}, permissions: {{",
         f"      publish: {{ allow: {_listed(may_publish(one))} }}",
         f"      subscribe: {{ allow: {_listed(may_subscribe(one))} }}",
         *([f"      {answers}"] if one.answers else []),
         "    } } ]",
     ]
+
+
+def _exact(one: Identity) -> list[str]:
+    """Lets a message be asked for by its whole subject alone, where the last word of the row is fixed.
+
+    The bus would hand out the newest of all that match a wildcard. With a `*` taken out of a word the subject has a
+    word less, or another, and leads nowhere; one without stays as it is. A `>` would pass [measured], but is a wildcard
+    as the last word alone. So who has no digest by heart gets nothing by it. A row whose last word is open is for who
+    may read all that it says.
+    """
+    rows = []
+    for name in (way.name for way in one.sends if way.name.startswith(_BY_SUBJECT)):
+        if "*" not in name or name.endswith("*"):
+            continue
+        count, words = 0, []
+        for word in name.split("."):
+            count += word == "*"
+            words.append(f"{{{{split({count},*)}}}}" if word == "*" else word)
+        rows.append(f'      "{name}": "{".".join(words)}"')
+    return ["    mappings: {", *rows, "    }"] if rows else []
 
 
 def _exports(account: str, people: tuple[Identity, ...]) -> list[str]:

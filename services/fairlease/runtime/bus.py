@@ -81,7 +81,7 @@ class Bus:
         }
         self._broker = NatsBroker(
             servers_in(settings.bus_url()),
-            security=NatsSecurity(**sealed) if key is None else NatsNKey.from_seed(key.seed, **sealed),
+            security=NatsSecurity(**sealed) if key is None else NatsNKey.from_seed(key.seed.reveal(), **sealed),
             logger=None,
             apply_types=False,
             graceful_timeout=0.5,

@@ -19,6 +19,7 @@ from fairlease.runtime.access import access
 from fairlease.runtime.bus_server import MAX_PAYLOAD
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.permissions import Identity, Plan, identities
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS
 from fairlease.runtime.whole_file import replace
 from fairlease_schemas.address import is_address
@@ -88,12 +89,14 @@ class BusPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file of a cell; `agents` maps each agent to the hosts it serves and may speak for."""
+    """The file of a cell; `agents` maps each agent to the hosts it serves and may speak for, `posts` bots to theirs."""
 
     servers: tuple[Server, ...]
     cell: str = "lab"
     accounts: tuple[str, ...] = DEFAULT_ACCOUNTS
     bots: tuple[str, ...] = ()
+    posts: dict[str, tuple[str, ...]] = {}
+    auditors: tuple[str, ...] = ()
     agents: dict[str, tuple[str, ...]] = {}
     bus: BusPlan = BusPlan()
 
@@ -104,8 +107,11 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def plan(self) -> Plan:
         """The people and machines of the cell, for the table; bots are accounts too."""
-        agents = tuple(self.agents.items())
-        return Plan(cell=self.cell, accounts=(*self.accounts, *self.bots), agents=agents, bots=self.bots)
+        agents, accounts = tuple(self.agents.items()), (*self.accounts, *self.bots)
+        posts = tuple(self.posts.items())
+        return Plan(
+            cell=self.cell, accounts=accounts, agents=agents, bots=self.bots, posts=posts, auditors=self.auditors
+        )
 
     @property
     def replicas(self) -> int:
@@ -137,7 +143,8 @@ def read(path: Path) -> Deployment:
 def _problems(cell: Deployment) -> Iterable[str]:
     """What no file of a cell may say, the first one first."""
     names = [("cell", cell.cell), *(("accounts", name) for name in cell.accounts)]
-    names += [("bots", name) for name in cell.bots]
+    names += [("bots", name) for name in cell.bots] + [("auditors", name) for name in cell.auditors]
+    names += [(f"posts.{bot}", name) for bot, posted in cell.posts.items() for name in (bot, *posted)]
     names += [(f"agents.{agent}", name) for agent, hosts in cell.agents.items() for name in (agent, *hosts)]
     names += [("servers.name", server.name) for server in cell.servers]
     for field, name in names:
@@ -145,6 +152,11 @@ def _problems(cell: Deployment) -> Iterable[str]:
             yield f"{field}: {name[:80]!r} is not a name; write 1 to 63 of a-z, 0-9 and '-'"
     if any(f"{server.name}.conf" == ACCOUNTS_FILE for server in cell.servers):
         yield f"servers.name: a server's file would be {ACCOUNTS_FILE}, where the accounts stand; name it otherwise"
+    for bot, posted in cell.posts.items():
+        if bot not in cell.bots:
+            yield f"posts.{bot}: {bot[:80]!r} is none of bots; write it there too"
+        if not posted:
+            yield f"posts.{bot}: has no host, so it could do nothing; write its hosts, or leave it out for all"
     if not cell.accounts:
         yield "accounts: there is none, so nobody could hand in a job; write at least one"
     if len(cell.servers) not in SERVER_COUNTS:
@@ -153,6 +165,7 @@ def _problems(cell: Deployment) -> Iterable[str]:
     places = [f"{s.host}:{port}" for s in cell.servers for port in (s.port, s.route_port, s.monitor_port)]
     for field, values, why in (
         ("accounts and bots", [*cell.accounts, *cell.bots], "an account is a bot or it is not"),
+        ("auditors", [*cell.auditors], "each has one key"),
         ("agents", hosts, "a host has one agent"),
         ("servers.name", [server.name for server in cell.servers], "servers know each other by it"),
         ("servers", places, "a port has one owner"),
@@ -197,7 +210,7 @@ def write(cell: Deployment, out: Path, guests: tuple[Callable[[Plan], Identity],
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     people = (*identities(cell.plan), *(guest(cell.plan) for guest in guests))
     replace(out / ACCOUNTS_FILE, access(out, cell.subjects, people).text)
-    password = _password(out)
+    password = password_of(out)
     made = []
     for server in cell.servers:
         replace(out / f"{server.name}.conf", config(cell, server, password))
@@ -205,7 +218,7 @@ def write(cell: Deployment, out: Path, guests: tuple[Callable[[Plan], Identity],
     return made
 
 
-def config(cell: Deployment, server: Server, password: str) -> str:
+def config(cell: Deployment, server: Server, password: Secret) -> str:
     """The configuration of one server; the accounts stand beside it. The same cell gives the same bytes."""
     bus = cell.bus
     is_many = len(cell.servers) > 1
@@ -232,27 +245,29 @@ def has_accounts(conf: str) -> bool:
     return _ACCOUNTS in conf.splitlines()
 
 
-def _cluster(cell: Deployment, server: Server, password: str) -> str:
+def _cluster(cell: Deployment, server: Server, password: Secret) -> str:
     bus = cell.bus
     others = [other for other in cell.servers if other is not server]
-    routes = [f'    "nats://routes:{password}@{_bracketed(other.host)}:{other.route_port}"' for other in others]
+    routes = [
+        f'    "nats://routes:{password.reveal()}@{_bracketed(other.host)}:{other.route_port}"' for other in others
+    ]
     sealed = tls.for_routes(Path(bus.tls)) if bus.tls else ""
     return _CLUSTER.format(
         cell=cell.cell,
         listen=_bracketed(bus.listen),
         route_port=server.route_port,
-        password=password,
+        password=password.reveal(),
         tls=sealed,
         routes="\n".join(routes),
     )
 
 
-def _password(out: Path) -> str:
+def password_of(out: Path) -> Secret:
     """What servers of this bus know of each other, made at the first time."""
     path = out / keys.KEYS / ROUTES_PASSWORD
     if not path.exists():
         replace(path, secrets.token_hex(32) + "\n", mode=0o400)
-    return path.read_text(encoding="utf-8").strip()
+    return Secret(path.read_text(encoding="utf-8").strip())
 
 
 def _bracketed(host: str) -> str:

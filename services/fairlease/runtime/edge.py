@@ -25,6 +25,8 @@ _DECODERS: Final[dict[str, Any]] = {
     tag: msgspec.json.Decoder(kind) for tag, kind in {**commands.VERBS, **reports.KINDS}.items()
 }
 _HOST_TOKEN: Final = 3
+_VERB_TOKEN: Final = 4
+_OF_HOST_TOKEN: Final = 5
 _MAX_ERROR: Final = 2_000
 
 
@@ -58,15 +60,16 @@ def unreadable(data: bytes, error: object) -> Unreadable:
 
 
 def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of commands.VERBS and reports.KINDS
-    """The body as the type that the subject's last token names, or `Unreadable`.
+    """The body as the type that the subject's verb or kind names, or `Unreadable`.
 
     What does not mean one thing (a key twice), and what a record could not hold in canonical form (text
     not in normal form C, a float), is unreadable too, and so is a command whose text a terminal or a log would
     obey, or that holds what looks like a secret: the record that refuses it would keep it for ever. Reports are
     let be: what a process left behind is told as it is, and escaped where it is shown. The contract inside a
-    `submit-job` is left as it came. A command may come as a CloudEvent (cloudevent.py).
+    `submit-job` is left as it came. A command may come as a CloudEvent (cloudevent.py). Where the subject names a
+    host, the bus let the sender speak of that one: another in the body is unreadable.
     """
-    verb = last_token(message.subject)
+    verb = token(message.subject, _VERB_TOKEN)
     decoder = _DECODERS.get(verb)
     if decoder is None:
         return unreadable(message.data, "no such verb or kind")
@@ -74,6 +77,11 @@ def read_said(message: Message) -> Any:  # noqa: ANN401 - one of the types of co
         data = _carried(message, verb) if verb in commands.VERBS else message.data
         said = decoder.decode(data)
         strict_json(data)
+        of_host = token(message.subject, _OF_HOST_TOKEN)
+        if of_host and getattr(said, "host", of_host) != of_host:
+            return unreadable(
+                message.data, f"host: the subject is of {of_host}, the body of another; send one for each"
+            )
         if not isinstance(said, commands.SubmitJob):
             plain = msgspec.to_builtins(said)
             canonical(plain)

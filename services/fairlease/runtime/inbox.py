@@ -32,10 +32,13 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class Pending:
-    """Per stream a queue in the order of the stream; `full` is set while a whole batch waits."""
+    """Per stream a queue in the order of the stream; `full` is set while a whole batch waits.
 
-    def __init__(self, timers_stream: str = "", batch_size: int = MAX_BATCH) -> None:
-        self._timers_stream = timers_stream
+    Of streams that begin with `timers_prefix` the last message alone counts.
+    """
+
+    def __init__(self, timers_prefix: str = "", batch_size: int = MAX_BATCH) -> None:
+        self._timers_prefix = timers_prefix
         self._batch_size = batch_size
         self._queues: dict[str, deque[tuple[Answer, int]]] = {}
         self._count = 0
@@ -50,7 +53,7 @@ class Pending:
         queue = self._queues.setdefault(answer.stream, deque())
         if queue and queue[-1][0].seq >= answer.seq:
             return
-        if answer.stream == self._timers_stream:
+        if self._timers_prefix and answer.stream.startswith(self._timers_prefix):
             self._count -= len(queue)
             queue.clear()
         queue.append((answer, len(_ENCODER.encode(answer))))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fairlease.runtime.errors import ConfigWrong
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import Settings
 
 DEPLOYER: Final = "deployer"
@@ -42,22 +43,33 @@ def client_name(account: str) -> str:
     return f"client-{account}"
 
 
+def auditor_name(auditor: str) -> str:
+    """Who reads a cell's log and writes nothing: a person or a program that somebody named."""
+    return f"auditor-{auditor}"
+
+
+def is_auditor(identity: str) -> bool:
+    """Whether this one may read the whole log: the cell's own, or one that was named."""
+    return identity == AUDIT or identity.startswith(auditor_name(""))
+
+
 class NoKey(ConfigWrong):
     """There are keys, and none for this identity, or none that the bus knows."""
+
+
+class KeyUnusable(ConfigWrong):
+    """The file that should hold the key is not there, is closed to us, or holds something else."""
 
 
 class Key(NamedTuple):
     """An identity and the seed that proves it; never shown."""
 
     identity: str
-    seed: str
-
-    def __repr__(self) -> str:
-        return f"Key({self.identity!r})"
+    seed: Secret
 
     def options(self) -> dict[str, Any]:
         """The arguments of a bus client that use the key: it signs, and it hears answers under its own prefix."""
-        return {"nkeys_seed_str": self.seed, "inbox_prefix": self.inbox_prefix}
+        return {"nkeys_seed_str": self.seed.reveal(), "inbox_prefix": self.inbox_prefix}
 
     @property
     def inbox_prefix(self) -> bytes:
@@ -68,7 +80,7 @@ class Key(NamedTuple):
         """The half that the bus is told."""
         import nkeys  # noqa: PLC0415 - 5 ms that a command without a key, or an answer from a file, need not pay
 
-        return str(nkeys.from_seed(bytearray(self.seed.encode())).public_key.decode())
+        return str(nkeys.from_seed(bytearray(self.seed.reveal().encode())).public_key.decode())
 
 
 def key_path(home: Path, identity: str) -> Path:
@@ -77,12 +89,12 @@ def key_path(home: Path, identity: str) -> Path:
 
 
 def make(home: Path, identity: str) -> Key:
-    """The identity's key, made now where there is none; ConfigWrong for a file that holds something else."""
+    """The identity's key, made now where there is none; KeyUnusable for a file that holds something else."""
     path = key_path(home, identity)
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
-        _write(path, json.dumps({"identity": identity, "seed": _fresh_seed()}) + "\n")
+        _write(path, json.dumps({"identity": identity, "seed": _fresh_seed().reveal()}) + "\n")
     return read(path)
 
 
@@ -90,7 +102,7 @@ def find(settings: Settings, identity: str) -> Key | None:
     """The key to connect with: that of FAIRLEASE_CREDS, else the identity's in the state directory.
 
     None where the state directory has no keys at all: its bus is open, or somewhere else. NoKey when
-    it has keys and this one is not among them; ConfigWrong for a file that is no key.
+    it has keys and this one is not among them; KeyUnusable for a file that is no key.
     """
     if settings.creds:
         return read(Path(settings.creds))
@@ -103,28 +115,32 @@ def find(settings: Settings, identity: str) -> Key | None:
 
 
 def read(path: Path) -> Key:
-    """The key in that file; ConfigWrong, which shows nothing of it, when there is none."""
+    """The key in that file; KeyUnusable, which shows nothing of it, when there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        key = Key(str(found["identity"]), str(found["seed"]))
+        key = Key(str(found["identity"]), Secret(str(found["seed"])))
+    except FileNotFoundError:
+        raise KeyUnusable(
+            f"key {path}: there is no such file; name the one you were given in FAIRLEASE_CREDS"
+        ) from None
     except OSError as error:
-        raise ConfigWrong(
+        raise KeyUnusable(
             f"key {path}: cannot be read ({error.strerror}); mend its rights or FAIRLEASE_CREDS"
         ) from None
     except (ValueError, KeyError, TypeError):
         key = None
-    if key is None or _SEED.fullmatch(key.seed) is None:  # the client would fail over it later, and quote it
-        raise ConfigWrong(
+    if key is None or _SEED.fullmatch(key.seed.reveal()) is None:  # the client would fail over it later, and quote it
+        raise KeyUnusable(
             f"key {path}: is no key; delete it, and the next start of the cell with `fairlease up` makes another"
         )
     return key
 
 
-def _fresh_seed() -> str:
+def _fresh_seed() -> Secret:
     """The seed of a new user in the bus's own writing: role, 32 random bytes, checksum, all in base32."""
     import nkeys  # noqa: PLC0415 - as above
 
-    return bytes(nkeys.encode_seed(secrets.token_bytes(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)).decode()
+    return Secret(bytes(nkeys.encode_seed(secrets.token_bytes(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)).decode())
 
 
 def _write(path: Path, text: str) -> None:

@@ -13,11 +13,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from fairlease.runtime.keys import AUDIT, DEPLOYER, agent_name, client_name, service_name
-from fairlease.runtime.streams import wanted
+from fairlease.runtime.bus_server import MAX_PAYLOAD
+from fairlease.runtime.keys import AUDIT, DEPLOYER, agent_name, auditor_name, client_name, service_name
+from fairlease.runtime.streams import KIB, wanted
 from fairlease_schemas import commands, reports
-from fairlease_schemas.bundle import MANIFEST_PIECE
-from fairlease_schemas.subjects import SCOPES, SERVICES, VERBS, Subjects
+from fairlease_schemas.bundle import MANIFEST_PIECE, PIECE_BYTES
+from fairlease_schemas.subjects import SCOPES, SERVICES, TIMED, VERBS, Subjects
 
 LOG: Final = "LOG"
 """The account of the log alone."""
@@ -27,9 +28,14 @@ HOLDERS: Final = (LOG, CORE)
 
 CLIENT_CONNECTIONS: Final = 1_024
 """Of one account: pipelines come in hundreds, and one that leaks its connections leaves those of the others."""
+SUBSCRIPTIONS: Final = 512
+"""Of one connection: a pipeline that waits for the largest array has one for each of its jobs."""
+_OF_EACH: Final = 64
+"""More for each host or account that a connection looks after."""
+_HEADERS: Final = 4 * KIB
+SMALL: Final = 64 * KIB + _HEADERS
+"""What a message holds that is no code: a command or a question, with its headers."""
 _API: Final = "$JS.API"
-_TIMED: Final = ("admission", "ranker", "health")
-"""Services that arm timers and read them."""
 _READ_BACK: Final = {"preemption": "orders", "health": "leases", "explainer": "feed"}
 """The one stream of which a service reads single messages, to know what stands there."""
 
@@ -58,18 +64,25 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Questions it may subscribe to and answer."""
     connections: int = 64
     """How many it may have at a time: replicas, hosts of one agent, a person's terminals."""
+    subscriptions: int = SUBSCRIPTIONS
+    """How many each of its connections may have."""
+    payload: int = SMALL
+    """How many bytes a message that it sends may have, headers and all."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A cell's people and machines: client accounts, and agents with the hosts they serve.
 
-    `bots` are those of the accounts that look after hosts, and send no other commands.
+    `bots` are those of the accounts that look after hosts, and send no other commands; `posts` are the hosts of those
+    that may not look after any. `auditors` read the log.
     """
 
     cell: str
     accounts: tuple[str, ...] = ()
     agents: tuple[tuple[str, tuple[str, ...]], ...] = ()
     bots: tuple[str, ...] = ()
+    posts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    auditors: tuple[str, ...] = ()
 
 
 def identities(plan: Plan) -> tuple[Identity, ...]:
@@ -79,6 +92,7 @@ def identities(plan: Plan) -> tuple[Identity, ...]:
         *(table.service(name) for name in SERVICES),
         *(table.agent(name, hosts) for name, hosts in plan.agents),
         *(table.client(account) for account in plan.accounts),
+        *(table.auditor(name) for name in plan.auditors),
         table.deployer(),
         table.audit(),
     )
@@ -102,7 +116,7 @@ class _Table:
         if name in _READ_BACK:
             verbs.append(f"STREAM.MSG.GET.{getattr(s, _READ_BACK[name] + '_stream')}")
         stores = [s.log(name, "*")] if name in SCOPES else []
-        if name in _TIMED:
+        if name in TIMED:
             stores += [_open(s.timer(name, 0)), _open(s.schedule(name, 0))]
         stores += {
             "admission": [s.contract("*")],
@@ -116,13 +130,15 @@ class _Table:
             hears=tuple(renewals) if name == "health" else (),
             ears=(s.lease("*"),) if name == "health" else (),
             answers=(s.ask(name, "*"),),
+            subscriptions=SUBSCRIPTIONS + _OF_EACH * len(self._inboxes),
+            payload=MAX_PAYLOAD,
         )
 
     def agent(self, name: str, hosts: tuple[str, ...]) -> Identity:
         """Of its hosts alone: reports, renewals, samples, evidence, orders, terminals; contracts and code by digest."""
         s = self._s
         verbs = [f"DIRECT.GET.{s.contracts_stream}.{s.contract('*')}"]
-        verbs.append(f"DIRECT.GET.{s.bundles_stream}.{_open(s.bundle('*', '*', 0))}")
+        verbs.append(f"DIRECT.GET.{s.bundles_stream}.{s.bundle('*', '*', '*')}")
         stores, hears, answers = [], [], []
         for host in hosts:
             stores += [s.report(host, "*"), s.lease(host), s.telemetry(host, "*"), s.evidence(host, "*")]
@@ -135,17 +151,19 @@ class _Table:
             says=tuple(s.shown(host, "*", "*") for host in hosts),
             hears=tuple(hears),
             answers=tuple(answers),
+            subscriptions=SUBSCRIPTIONS + _OF_EACH * len(hosts),
+            payload=MAX_PAYLOAD,
         )
 
     def client(self, account: str) -> Identity:
         """Its own commands, their answers, code and terminals; questions, evidence and the feed are open to members.
 
-        A bot sends commands about hosts alone, and has neither code nor terminals.
+        A bot sends commands about hosts alone, about its own where it has some, and has neither code nor terminals.
         """
         s, explainer = self._s, service_name("explainer")
         answers = _open(s.answer(account, 0))
-        questions = [Way(explainer, s.ask("explainer", "*"), s.ask("explainer", "*"))]
-        questions += [_same(service_name(name), s.ask(name, "health")) for name in SCOPES]
+        is_bot = account in self._plan.bots
+        questions = self._questions()
         questions += [
             _same(agent_name(agent), s.ask(f"agent-{host}", "*"))
             for agent, hosts in self._plan.agents
@@ -154,10 +172,12 @@ class _Table:
         verbs = [f"STREAM.INFO.{s.inbox_stream(account)}", f"DIRECT.GET.{s.feed_stream}.{answers}"]
         verbs.append(f"DIRECT.GET.{s.evidence_stream}.{s.evidence('*', '*')}")
         hears = [_same(explainer, answers), _same(explainer, s.feed("*", "*", ">"))]
-        if account in self._plan.bots:
-            stores = [s.command(account, verb) for verb in commands.OWNERS["health"]]
+        if is_bot:
+            verbs_of_hosts = commands.OWNERS["health"]
+            hosts = dict(self._plan.posts).get(account)
+            stores = [s.command(account, verb, host) for verb in verbs_of_hosts for host in hosts or ("", "*")]
         else:
-            stores = [s.command(account, "*"), _open(s.bundle(account, "*", 0))]
+            stores = [s.command(account, "*"), s.command(account, "*", "*"), s.bundle(account, "*", "*")]
             verbs.append(f"DIRECT.GET.{s.bundles_stream}.{s.bundle(account, '*', MANIFEST_PIECE)}")
             for agent, hosts in self._plan.agents:
                 # The server compares imports of one account pair by pair: where one agent serves all, one row does.
@@ -170,6 +190,16 @@ class _Table:
             hears=tuple(hears),
             ears=tuple(dict.fromkeys(way.name for way in hears)),
             connections=CLIENT_CONNECTIONS,
+            payload=SMALL if is_bot else PIECE_BYTES + _HEADERS,
+        )
+
+    def auditor(self, name: str) -> Identity:
+        """Follows the log as the cell's own audit does, hears the feed and asks the explainer; it says nothing."""
+        feed = _same(service_name("explainer"), self._s.feed("*", "*", ">"))
+        return Identity(
+            name=auditor_name(name),
+            sends=(*self._questions(), *map(self._verb, self._audited())),
+            hears=(feed,),
         )
 
     def deployer(self) -> Identity:
@@ -179,14 +209,19 @@ class _Table:
 
     def audit(self) -> Identity:
         """Follows the log, and looks at the streams and at when hosts were heard; it says nothing."""
+        return Identity(name=AUDIT, sends=tuple(map(self._verb, self._audited())))
+
+    def _audited(self) -> list[str]:
+        """The verbs by which the log is read, and the streams are looked at."""
         s = self._s
-        verbs = [
-            *self._looks(),
-            *_reads(s.log_stream),
-            f"CONSUMER.DELETE.{s.log_stream}.*",
-            f"DIRECT.GET.{s.leases_stream}.{s.lease('*')}",
-        ]
-        return Identity(name=AUDIT, sends=tuple(map(self._verb, verbs)))
+        reads = [*_reads(s.log_stream), f"CONSUMER.DELETE.{s.log_stream}.*"]
+        return [*self._looks(), *reads, f"DIRECT.GET.{s.leases_stream}.{s.lease('*')}"]
+
+    def _questions(self) -> list[Way]:
+        """What everybody may ask who is none of the cell's own: the explainer anything, the others how they are."""
+        s = self._s
+        explainer = _same(service_name("explainer"), s.ask("explainer", "*"))
+        return [explainer, *(_same(service_name(name), s.ask(name, "health")) for name in SCOPES)]
 
     def _looks(self) -> list[str]:
         """The verbs that tell how a stream is made and how long it is, and no message of it."""
@@ -197,7 +232,7 @@ class _Table:
         streams = list(self._inboxes) if commands.OWNERS.get(name) else []
         if reports.OWNERS.get(name):
             streams.append(self._s.reports_stream)
-        return [*streams, self._s.timers_stream] if name in _TIMED else streams
+        return [*streams, self._s.timers_stream(name)] if name in TIMED else streams
 
     def _stored(self, subject: str) -> Way:
         is_log = subject.startswith(self._s.log_all().removesuffix(">"))

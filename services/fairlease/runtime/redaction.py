@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from fairlease.runtime.secret import Secret
 from fairlease_schemas.credential import FORMS, SECRET_NAMES, kind_of
 
 MASK: Final = "[redacted]"
@@ -88,7 +89,7 @@ def _line(line: str) -> str:
     return f"[a line with {kind} was redacted]" if kind else line
 
 
-def secrets_in(env: Mapping[str, str]) -> tuple[str, ...]:
+def secrets_in(env: Mapping[str, str]) -> tuple[Secret, ...]:
     """What an environment holds that must never be told, longest first.
 
     Those are the values of variables whose name says so, and passwords, or lone users, in any address.
@@ -102,11 +103,12 @@ def secrets_in(env: Mapping[str, str]) -> tuple[str, ...]:
         for match in _IN_URL.finditer(value):
             user, colon, password = match[1].partition(":")
             found.add(password if colon else user)
-    return tuple(sorted((one for one in found if len(one) >= LEAST_KNOWN), key=lambda one: (-len(one), one)))
+    known = sorted((one for one in found if len(one) >= LEAST_KNOWN), key=lambda one: (-len(one), one))
+    return tuple(map(Secret, known))
 
 
-def without(text: str, known: Iterable[str]) -> str:
+def without(text: str, known: Iterable[Secret]) -> str:
     """`redacted`, and without these secrets, whatever they look like."""
     for secret in known:
-        text = text.replace(secret, MASK)
+        text = text.replace(secret.reveal(), MASK)
     return redacted(text)

@@ -41,6 +41,7 @@ from fairlease.runtime.timers import Timers
 from fairlease.runtime.version import version
 from fairlease_schemas import explain
 from fairlease_schemas.codec import canonical
+from fairlease_schemas.commands import OWNERS
 from fairlease_schemas.envelope import Answer
 from fairlease_schemas.subjects import Subjects
 
@@ -74,7 +75,7 @@ class Process:
         self._version = fold_version()
         self._tasks = Tasks()
         self._stopping = asyncio.Event()
-        self._pending = Pending(settings.subjects.timers_stream)
+        self._pending = Pending(settings.subjects.timers_prefix)
         self._reading: set[str] = set()
 
     @property
@@ -168,12 +169,14 @@ class Process:
         if service.read is not None and service.verbs:
             for stream in await streams.inboxes(self.client, subjects):
                 account = subjects.account_of_inbox(stream)
-                await self._open(service, stream, [subjects.command(account, verb) for verb in service.verbs])
+                named = [subjects.command(account, verb, "*") for verb in service.verbs if verb in OWNERS["health"]]
+                plain = [subjects.command(account, verb) for verb in service.verbs]
+                await self._open(service, stream, [*plain, *named])
         if service.read is not None and service.kinds:
             filters = [subjects.report("*", kind) for kind in service.kinds]
             await self._open(service, subjects.reports_stream, filters)
         if service.has_timers:
-            await self._open(service, subjects.timers_stream, [streams.timer_subjects(subjects, name)])
+            await self._open(service, subjects.timers_stream(name), [streams.timer_subjects(subjects, name)])
 
     async def _open(self, service: Service, stream: str, filters: list[str]) -> None:
         if stream in self._reading:
@@ -211,7 +214,7 @@ class Process:
 
     async def _answer(self, service: Service, message: Message) -> Answer | None:
         read = service.read
-        if message.stream == self.subjects.timers_stream:
+        if message.stream == self.subjects.timers_stream(service.name):
             fired = read_timer(service.name, message)
             if fired is None or service.read_timer is None:
                 return fired

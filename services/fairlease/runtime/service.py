@@ -91,8 +91,8 @@ class Service:
             return bool(self.verbs)
         if stream == subjects.reports_stream:
             return bool(self.kinds)
-        if stream == subjects.timers_stream:
-            return self.has_timers
+        if stream.startswith(subjects.timers_prefix):
+            return self.has_timers and stream == subjects.timers_stream(self.name)
         return stream == subjects.log_stream or stream in self.streams
 
 

@@ -13,13 +13,16 @@ from nats.aio.client import Client
 from fairlease.runtime import api
 from fairlease.runtime.errors import ConfigWrong, config_wrong
 from fairlease_schemas.bundle import KEPT_DAYS, PIECE_BYTES
-from fairlease_schemas.subjects import Subjects
+from fairlease_schemas.subjects import TIMED, Subjects
 
 KIB: Final = 1024
 _SECOND_NS: Final = 1_000_000_000
 _DAY_NS: Final = 86_400 * _SECOND_NS
 _DUPLICATE_WINDOW_NS: Final = _SECOND_NS // 10
 """The least the bus allows: its de-duplication works across accounts and drops what it should not."""
+
+_OVERLAP: Final = 10065
+"""The bus's word for subjects that another stream has."""
 
 _ABSENT: Final[dict[str, Any]] = {
     "sealed": False,
@@ -85,17 +88,7 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
             "max_msg_size": 1 * KIB,
             "allow_direct": True,
         },
-        subjects.timers_stream: {
-            # The bus refuses `discard: new` with schedules, and sets rollup itself; no age either,
-            # because it would also expire a schedule that is due later. Fired timers carry a TTL.
-            "subjects": [timer_subjects(subjects), _any_last(subjects.schedule("*", 0))],
-            "discard": "old",
-            "max_msgs_per_subject": 1,
-            "max_msg_size": 1 * KIB,
-            "allow_msg_schedules": True,
-            "allow_msg_ttl": True,
-            "allow_rollup_hdrs": True,
-        },
+        **{subjects.timers_stream(service): _timers(subjects, service) for service in TIMED},
         subjects.feed_stream: {
             "subjects": [_any_last(subjects.answer("*", 0)), subjects.feed("*", "*", "*")],
             "discard": "old",
@@ -125,21 +118,30 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
 async def declare(client: Client, subjects: Subjects, accounts: tuple[str, ...], *, replicas: int = 1) -> list[str]:
     """Makes the streams that are missing and returns their names; deployment alone may do this.
 
-    A stream that is there is asserted, never changed: ConfigWrong when it differs, also in how many servers hold it.
+    A stream that is there is asserted, never changed: ConfigWrong when it differs, also in how many servers hold it, in
+    which case none was made, or when another has its subjects.
     """
-    made = []
+    missing = {}
     for name, fields in wanted(subjects, accounts).items():
         try:
             found = await api.request(client, f"STREAM.INFO.{name}")
         except api.Refused as refused:
             if refused.code != api.STREAM_NOT_FOUND:
                 raise
-            present = {key: value for key, value in fields.items() if value is not None}
-            await api.request(client, f"STREAM.CREATE.{name}", {**present, "num_replicas": replicas})
-            made.append(name)
+            missing[name] = {key: value for key, value in fields.items() if value is not None}
         else:
             compare(name, {**fields, "num_replicas": replicas}, found["config"])
-    return made
+    for name, fields in missing.items():
+        try:
+            await api.request(client, f"STREAM.CREATE.{name}", {**fields, "num_replicas": replicas})
+        except api.Refused as refused:
+            if refused.code != _OVERLAP:
+                raise
+            raise ConfigWrong(
+                f"stream {name}: another stream of this bus has its subjects {', '.join(fields['subjects'])}; "
+                "a cell of an earlier release is not gone on with: choose another FAIRLEASE_HOME, or an empty store"
+            ) from refused
+    return list(missing)
 
 
 def any_stream(_name: str) -> bool:
@@ -191,14 +193,31 @@ async def inboxes(client: Client, subjects: Subjects) -> list[str]:
             return sorted(name for name in names if name.startswith(subjects.inbox_prefix))
 
 
-def timer_subjects(subjects: Subjects, service: str = "*") -> str:
-    """Where the timers of a service fire; of all services without a name."""
+def timer_subjects(subjects: Subjects, service: str) -> str:
+    """Where the timers of a service fire."""
     return _any_last(subjects.timer(service, 0))
+
+
+def _timers(subjects: Subjects, service: str) -> dict[str, Any]:
+    """The bus refuses `discard: new` with schedules, and wants rollup: a header of any message empties the stream.
+
+    So each service has a stream of its own. No age either, because it would also expire a schedule that is due later.
+    Fired timers carry a TTL.
+    """
+    return {
+        "subjects": [timer_subjects(subjects, service), _any_last(subjects.schedule(service, 0))],
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        "max_msg_size": 1 * KIB,
+        "allow_msg_schedules": True,
+        "allow_msg_ttl": True,
+        "allow_rollup_hdrs": True,
+    }
 
 
 def _inbox(subjects: Subjects, account: str) -> dict[str, Any]:
     return {
-        "subjects": [subjects.command(account, "*")],
+        "subjects": [subjects.command(account, "*"), subjects.command(account, "*", "*")],
         "discard": "new",
         "max_msg_size": 64 * KIB,
         "max_age": 30 * _DAY_NS,
@@ -237,7 +256,7 @@ def _bundles(subjects: Subjects) -> dict[str, Any]:
     Full, it refuses new bundles rather than dropping one that a waiting job will need.
     """
     return {
-        "subjects": [_any_last(subjects.bundle("*", "*", 0))],
+        "subjects": [subjects.bundle("*", "*", "*")],
         "discard": "new",
         "max_msgs_per_subject": 1,
         "max_msg_size": PIECE_BYTES,

@@ -103,8 +103,9 @@ class Supervisor:
     """One cell. `start`, then `wait_ready`; `stop` ends everything but the running jobs.
 
     Everyone gets the key that the table has for it, and so do `agents` that somebody else starts, each with
-    its hosts, `bots` are accounts that only look after hosts; `guests` make identities beside those of the table.
-    `is_sealed`: the bus speaks TLS alone, with the certificates of the state directory (certificates.py).
+    its hosts, `bots` are accounts that only look after hosts, of `posts` if they have some; `auditors` read the log;
+    `guests` make identities beside those of the table. `is_sealed`: the bus speaks TLS alone, with the certificates of
+    the state directory (certificates.py).
     """
 
     def __init__(
@@ -115,6 +116,8 @@ class Supervisor:
         *,
         agents: tuple[tuple[str, tuple[str, ...]], ...] = (),
         bots: tuple[str, ...] = (),
+        auditors: tuple[str, ...] = (),
+        posts: tuple[tuple[str, tuple[str, ...]], ...] = (),
         is_sealed: bool = False,
     ) -> None:
         self.settings = settings
@@ -122,7 +125,8 @@ class Supervisor:
         self.url = ""
         self._guests = guests
         self._agents = agents
-        self._bots = bots
+        self._bots, self._posts = bots, posts
+        self._auditors = auditors
         self._is_sealed = is_sealed
         self._access: Access | None = None
         self.processes: dict[str, Process] = {}
@@ -229,7 +233,15 @@ class Supervisor:
     def _people(self) -> tuple[Identity, ...]:
         own = tuple((part.name, part.hosts) for part in self.parts.values() if part.hosts)
         cell, accounts = self.settings.cell, self.settings.accounts
-        plan = Plan(cell=cell, accounts=accounts, agents=(*own, *self._agents), bots=self._bots)
+        agents = (*own, *self._agents)
+        plan = Plan(
+            cell=cell,
+            accounts=accounts,
+            agents=agents,
+            bots=self._bots,
+            posts=self._posts,
+            auditors=self._auditors,
+        )
         return (*identities(plan), *(guest(plan) for guest in self._guests))
 
     def _start_keeper(self, name: str, work: Coroutine[Any, Any, None]) -> None:

@@ -25,6 +25,7 @@ from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level
 from structlog.typing import EventDict, WrappedLogger
 
 from fairlease.runtime.redaction import secrets_in, without
+from fairlease.runtime.secret import Secret
 from fairlease.runtime.spans import trace_id
 
 _MAX_TEXT: Final = 2_000
@@ -107,7 +108,7 @@ def _said(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
 class _Clean:
     """Takes out of every text of a line what nobody may read, and what a terminal would obey."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Iterable[Secret]) -> None:
         self._secrets = tuple(secrets)
 
     def __call__(self, _logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:

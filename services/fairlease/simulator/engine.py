@@ -105,7 +105,7 @@ class Engine:
         for name, rule in self._rules.items():
             due_ms = rule.due_ms(self.world)
             if due_ms is not None and due_ms <= self.now_ms:
-                self._step(name, (self._answer(TimerFired(due_ms=due_ms), name, "FL_LAB_TIMERS"),))
+                self._step(name, (self._answer(TimerFired(due_ms=due_ms), name, f"FL_LAB_TIMERS_{name.upper()}"),))
                 self._settle()
         if self.world.position == position and (not self._heap or self._heap[0][0] > self.now_ms):
             dues = {name: rule.due_ms(self.world) for name, rule in self._rules.items()}
