@@ -387,7 +387,7 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     simulate.add_argument("--seed", type=whole, default=1, metavar="N", help="of all chance (1)")
     simulate.add_argument("--policy", choices=("budget-window",), default="budget-window", help="budget-window")
     simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
-    _add_up(verbs)
+    _add_cell(verbs)
 
 
 def _add_trace_options(simulate: Parser) -> None:
@@ -407,7 +407,8 @@ def _add_trace_options(simulate: Parser) -> None:
     trace.add_argument("--mtbf-days", type=positive, metavar="N", help=about)
 
 
-def _add_up(verbs: "_Verbs[Parser]") -> None:
+def _add_cell(verbs: "_Verbs[Parser]") -> None:
+    """What runs a cell or a part of it, and looks after it."""
     up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
