@@ -11,7 +11,8 @@ from fairlease.simulator.engine import T0
 from fairlease.simulator.runs import Simulation, play_trace
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Outcome
-from fairlease.trace.workload import START_SLACK_MS, Wishes, Workload, prepare
+from fairlease.trace.wishes import START_SLACK_MS, Wishes
+from fairlease.trace.workload import Workload, prepare
 from tests.trace.test_workload import recorded
 
 DATA = Path(__file__).parents[1] / "data"

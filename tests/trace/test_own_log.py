@@ -8,7 +8,8 @@ import pytest
 from fairlease.trace.cells import TraceWrong
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Outcome
-from fairlease.trace.workload import Wishes, prepare
+from fairlease.trace.wishes import Wishes
+from fairlease.trace.workload import prepare
 from tests.trace.test_reading import read, rules, wrong
 
 GOLDEN = Path(__file__).parents[1] / "golden"

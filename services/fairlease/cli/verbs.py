@@ -421,7 +421,38 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     simulate.add_argument("--seed", type=whole, default=1, metavar="N", help="of all chance (1)")
     simulate.add_argument("--policy", choices=("budget-window",), default="budget-window", help="budget-window")
     simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
-    _add_up(verbs)
+    _add_cell(verbs)
+
+
+def _add_trace_options(simulate: Parser) -> None:
+    """What is asked of a trace; the rules of the report say what came of it."""
+    trace = simulate.add_argument_group("of a trace")
+    formats = ("philly", "helios", "muri", "log")
+    trace.add_argument("--format", choices=formats, help="what the trace must be; else what its first line says")
+    about = "leave out what arrives before: a date and time, or a length after the first arrival"
+    trace.add_argument("--from", dest="begin", type=begin, metavar="TIME", help=about)
+    trace.add_argument("--limit", type=positive, metavar="N", help="the first N jobs only")
+    trace.add_argument("--runtime-factor", type=factor, metavar="X", help="multiply runtimes and limits (1)")
+    trace.add_argument("--load", type=factor, metavar="X", help="divide the gaps between arrivals (1)")
+    trace.add_argument("--weights", choices=("equal", "gpu-hours"), help="of the teams' budgets (equal)")
+    trace.add_argument("--checkpoint", type=length_ms, metavar="LENGTH", help="work between two checkpoints (15m)")
+    trace.add_argument("--startup", type=length_ms, metavar="LENGTH", help="from a grant to work (no time)")
+    about = "a host breaks once in N days in the mean (never)"
+    trace.add_argument("--mtbf-days", type=positive, metavar="N", help=about)
+
+
+def _add_cell(verbs: "_Verbs[Parser]") -> None:
+    """What runs a cell or a part of it, and looks after it."""
+    up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
+    up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
+    up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
+    _add_people(up)
+    up.add_argument(
+        "--tls",
+        action=argparse.BooleanOptionalAction,
+        help="a bus that speaks TLS alone; its certificates are made when they are missing",
+    )
+    _add_site(up)
     _add_certs(verbs)
     _add_bus(verbs)
     _add_backup(verbs)
@@ -444,36 +475,6 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
     bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
     _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
-
-
-def _add_trace_options(simulate: Parser) -> None:
-    """What is asked of a trace; the rules of the report say what came of it."""
-    trace = simulate.add_argument_group("of a trace")
-    formats = ("philly", "helios", "muri", "log")
-    trace.add_argument("--format", choices=formats, help="what the trace must be; else what its first line says")
-    about = "leave out what arrives before: a date and time, or a length after the first arrival"
-    trace.add_argument("--from", dest="begin", type=begin, metavar="TIME", help=about)
-    trace.add_argument("--limit", type=positive, metavar="N", help="the first N jobs only")
-    trace.add_argument("--runtime-factor", type=factor, metavar="X", help="multiply runtimes and limits (1)")
-    trace.add_argument("--load", type=factor, metavar="X", help="divide the gaps between arrivals (1)")
-    trace.add_argument("--weights", choices=("equal", "gpu-hours"), help="of the teams' budgets (equal)")
-    trace.add_argument("--checkpoint", type=length_ms, metavar="LENGTH", help="work between two checkpoints (15m)")
-    trace.add_argument("--startup", type=length_ms, metavar="LENGTH", help="from a grant to work (no time)")
-    about = "a host breaks once in N days in the mean (never)"
-    trace.add_argument("--mtbf-days", type=positive, metavar="N", help=about)
-
-
-def _add_up(verbs: "_Verbs[Parser]") -> None:
-    up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
-    up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
-    up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
-    _add_people(up)
-    up.add_argument(
-        "--tls",
-        action=argparse.BooleanOptionalAction,
-        help="a bus that speaks TLS alone; its certificates are made when they are missing",
-    )
-    _add_site(up)
 
 
 def _add_people(up: Parser) -> None:

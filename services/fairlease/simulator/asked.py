@@ -9,7 +9,8 @@ from fairlease.simulator.scenario import lab_1024
 from fairlease.simulator.workload_file import scenario_of
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Recorded
-from fairlease.trace.workload import CHECKPOINT_MS, Wishes, Workload, prepare
+from fairlease.trace.wishes import CHECKPOINT_MS, Wishes
+from fairlease.trace.workload import Workload, prepare
 from fairlease_schemas.units import DAY_MS
 
 LAB: Final = "lab-1024"

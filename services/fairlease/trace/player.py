@@ -30,7 +30,8 @@ from fairlease.runtime.follower import Entry, Follower
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.supervisor import Supervisor, agent_part, service_parts
 from fairlease.trace.recorded import Outcome
-from fairlease.trace.workload import ACCOUNT, Task, Workload
+from fairlease.trace.wishes import ACCOUNT
+from fairlease.trace.workload import Task, Workload
 from fairlease_schemas.codec import read_record
 from fairlease_schemas.commands import CancelJob, ChangePolicy
 from fairlease_schemas.ids import JobId, job_of

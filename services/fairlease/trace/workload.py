@@ -4,9 +4,8 @@ Time is divided by the speed; what belongs to the machine and not to the people 
 not, and the sentences say so too. What is added to a trace is in stated.py; of a log nothing has to be added.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
@@ -14,40 +13,20 @@ import msgspec
 from fairlease.core.metrics.waiting import DebugBounds
 from fairlease.trace import stated
 from fairlease.trace.cells import Problem, TraceWrong
-from fairlease.trace.recorded import Outcome, Recorded, RecordedJob, Rule, from_zero, met
-from fairlease.trace.stated import EQUAL, SHORTEST_GRACE_MS, Scale
+from fairlease.trace.recorded import Outcome, Recorded, RecordedJob, Rule, from_zero
+from fairlease.trace.rules import rules_of
+from fairlease.trace.stated import SHORTEST_GRACE_MS, Scale
+from fairlease.trace.wishes import ACCOUNT, START_SLACK_MS, Change, Wishes
 from fairlease_schemas.commands import ChangeBudget
 from fairlease_schemas.ids import AccountId, BudgetId, JobId, job_id
 from fairlease_schemas.job import Request
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, format_length, parse_length_ms
 
-ACCOUNT: Final = "trace"
-START_SLACK_MS: Final = 30 * SECOND_MS
-"""What a timeout has on top, because starting takes the same time at any speed."""
 ENDLESS_SLACK_MS: Final = 60 * SECOND_MS
 """How much longer a job would run that is ended by a command or by its timeout, were it not."""
 LONGEST_MS: Final = 3_660 * DAY_MS
 """How long after the first arrival the last may be: a simulation's figures reach no further than ten times as far."""
-CHECKPOINT_MS: Final = 15 * MINUTE_MS
-"""How often work is saved in a simulated cell, where nothing else is said."""
-
-
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be asked of a trace beyond its speed.
-
-    `begin` is a date and time, or a length after the first arrival; empty: all of it. Runtimes and limits are
-    multiplied by `runtime`, gaps between arrivals divided by `load`. With `is_apart` every user is an account of its
-    own; a live cell has one account for all. `checkpoint_ms` is said of every job of a table, 0 for never: the process
-    of a live cell saves nothing.
-    """
-
-    begin: str = ""
-    runtime: Fraction = Fraction(1)
-    load: Fraction = Fraction(1)
-    weights: str = EQUAL
-    is_apart: bool = False
-    checkpoint_ms: int = 0
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,17 +95,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
 
 
-class _Change(msgspec.Struct, frozen=True):
-    """Everything by which a recorded job becomes a task."""
-
-    gpus_per_host: int
-    scale: Scale
-    cut_ms: int | None
-    wishes: Wishes
-    teams: Mapping[str, BudgetId]
-    users: Mapping[str, AccountId]
-
-
 def prepare(
     recorded: Recorded,
     *,
@@ -152,7 +120,7 @@ def prepare(
     teams = {team: team for team in all_teams} if is_log else stated.names("team", all_teams, "unnamed")
     users = _accounts(jobs, wishes, is_log=is_log)
     _check_length(recorded, jobs[-1], wishes)
-    change = _Change(gpus_per_host, scale, cut_ms, wishes, teams, users)
+    change = Change(gpus_per_host, scale, cut_ms, wishes, teams, users)
     base = recorded.policy[1] if recorded.policy else Policy()
     return Workload(
         policy_name=f"trace-{stated.plain(f'{speed:.15g}')}",
@@ -166,7 +134,7 @@ def prepare(
         debug=DebugBounds(
             max_window_ms=scale.length(15 * MINUTE_MS), max_timeout_ms=scale.length(HOUR_MS) + START_SLACK_MS
         ),
-        rules=(*recorded.rules, *_cuts(recorded, begun, jobs), *_rules(recorded, jobs, change)),
+        rules=(*recorded.rules, *rules_of(recorded, begun, jobs, change)),
     )
 
 
@@ -251,9 +219,9 @@ def _own_tree(recorded: Recorded) -> tuple[ChangeBudget, ...]:
     )
 
 
-def _task(job: RecordedJob, change: _Change) -> Task:
+def _task(job: RecordedJob, change: Change) -> Task:
     scale = change.scale
-    run_ms = scale.length(max(1, _stretched(job.duration_ms, change.wishes)))
+    run_ms = scale.length(max(1, change.wishes.stretched(job.duration_ms)))
     asked = job.asked
     return Task(
         request_id=job.request_id,
@@ -266,15 +234,11 @@ def _task(job: RecordedJob, change: _Change) -> Task:
     )
 
 
-def _stretched(length_ms: int, wishes: Wishes) -> int:
-    return int(length_ms * wishes.runtime)
-
-
-def _request(job: RecordedJob, change: _Change) -> Request:
+def _request(job: RecordedJob, change: Change) -> Request:
     scale = change.scale
     hosts, gpus = stated.gang(job.gpus, change.gpus_per_host)
     window_ms = stated.window_ms(hosts * gpus)
-    limit_ms = _stretched(max(job.limit_ms, job.duration_ms), change.wishes)
+    limit_ms = change.wishes.stretched(max(job.limit_ms, job.duration_ms))
     return Request(
         hosts=hosts,
         gpus_per_host=gpus,
@@ -287,7 +251,7 @@ def _request(job: RecordedJob, change: _Change) -> Request:
     )
 
 
-def _own_request(asked: Request, change: _Change) -> Request:
+def _own_request(asked: Request, change: Change) -> Request:
     """What the log says was asked for, as far as a cell of one pool can give it."""
     scale = change.scale
     slack_ms = START_SLACK_MS if scale.permille != 1_000 else 0
@@ -296,7 +260,7 @@ def _own_request(asked: Request, change: _Change) -> Request:
         gpus_per_host=asked.gpus_per_host,
         pools=(),
         min_runtime_ms=scale.length(asked.min_runtime_ms) if asked.min_runtime_ms else 0,
-        timeout_ms=scale.length(_stretched(asked.timeout_ms, change.wishes)) + slack_ms,
+        timeout_ms=scale.length(change.wishes.stretched(asked.timeout_ms)) + slack_ms,
         grace_ms=scale.length(asked.grace_ms, SHORTEST_GRACE_MS),
         is_resumable=asked.is_resumable,
         lane=asked.lane,
@@ -306,102 +270,6 @@ def _own_request(asked: Request, change: _Change) -> Request:
 
 def _interval_ms(trace_ms: int, scale: Scale) -> int:
     return scale.length(trace_ms) if trace_ms else 0
-
-
-def _has_more(asked: Request) -> bool:
-    """Whether the contract says anything that a simulated or borrowed cell has no place for."""
-    return bool(asked.constraints or asked.after or asked.array or asked.max_retries or asked.on_timeout != "fail")
-
-
-def _cuts(recorded: Recorded, begun: Sequence[RecordedJob], jobs: Sequence[RecordedJob]) -> tuple[Rule, ...]:
-    return met(
-        (
-            ("jobs before the beginning are left out", len(recorded.jobs) - len(begun)),
-            ("rows after the limit are not played", len(begun) - len(jobs)),
-        )
-    )
-
-
-def _rules(recorded: Recorded, jobs: Sequence[RecordedJob], change: _Change) -> tuple[Rule, ...]:
-    """Every rule that met something, in the order in which they are applied."""
-    scale, wishes = change.scale, change.wishes
-    outcomes = [job.outcome for job in jobs]
-    ends = {outcome: outcomes.count(outcome) for outcome in Outcome}
-    is_cut = [
-        change.cut_ms is not None and scale.length(_stretched(job.duration_ms, wishes), 0) > change.cut_ms
-        for job in jobs
-    ]
-    all_jobs = len(jobs)
-    return met(
-        (
-            (f"runtimes and limits are multiplied by {_told(wishes.runtime)}", all_jobs * (wishes.runtime != 1)),
-            (f"gaps between arrivals are divided by {_told(wishes.load)}", all_jobs * (wishes.load != 1)),
-            (
-                f"arrivals and lengths of time are divided by {scale.permille / 1000:g}",
-                all_jobs * (scale.permille != 1000),
-            ),
-            (f"jobs that would run longer than {(change.cut_ms or 0) / 1000:g} s are cut to it", sum(is_cut)),
-            ("jobs of no length run for one millisecond", sum(job.duration_ms == 0 for job in jobs)),
-            *_users_rules(jobs, wishes),
-            *(_own_rules(recorded, jobs) if recorded.format == "log" else _stated_rules(jobs, change)),
-            ("no outcome is recorded: every job succeeds", 0 if recorded.has_outcomes else all_jobs),
-            ("jobs that failed (their nodes too) leave with 1 after their recorded time", ends[Outcome.FAILED]),
-            (
-                "jobs that were cancelled are cancelled by a command after their time of running",
-                ends[Outcome.CANCELLED],
-            ),
-            ("jobs that timed out run until they do", ends[Outcome.TIMED_OUT]),
-        )
-    )
-
-
-def _users_rules(jobs: Sequence[RecordedJob], wishes: Wishes) -> tuple[tuple[str, int], ...]:
-    users = len({job.user for job in jobs} - {""})
-    if wishes.is_apart:
-        return (("each user submits by an account of the same name", users),)
-    return ((f"users are not told apart: the account {ACCOUNT} submits for all", users),)
-
-
-def _stated_rules(jobs: Sequence[RecordedJob], change: _Change) -> tuple[tuple[str, int], ...]:
-    """What is added to a table."""
-    wishes = change.wishes
-    gangs = [stated.gang(job.gpus, change.gpus_per_host) for job in jobs]
-    weight = "of equal weight" if wishes.weights == EQUAL else "with weights by their GPU-hours"
-    return (
-        (f"teams are leaves {weight} under the budget {stated.ROOT_BUDGET}", len(change.teams)),
-        ("jobs above one host are gangs of whole hosts", sum(hosts > 1 for hosts, _ in gangs)),
-        (
-            "gangs are rounded up to whole hosts",
-            sum(hosts * gpus > job.gpus for (hosts, gpus), job in zip(gangs, jobs, strict=True)),
-        ),
-        ("windows are 15 min up to 8 GPUs, 30 min up to 64, 1 h above; all jobs are resumable", len(jobs)),
-        (
-            f"checkpoints fall every {format_length(wishes.checkpoint_ms)} of work",
-            len(jobs) * (wishes.checkpoint_ms > 0),
-        ),
-        ("limits below the recorded length are raised to it", sum(job.limit_ms < job.duration_ms for job in jobs)),
-        (
-            f"timeouts are the recorded limit, the window at least, and {START_SLACK_MS // SECOND_MS} s undivided",
-            len(jobs),
-        ),
-    )
-
-
-def _own_rules(recorded: Recorded, jobs: Sequence[RecordedJob]) -> tuple[tuple[str, int], ...]:
-    """What is kept of a log, and what is not."""
-    asked = [job.asked for job in jobs if job.asked is not None]
-    name = recorded.policy[0] if recorded.policy else ""
-    return (
-        ("budgets, their weights and caps are those of the log's end", len(recorded.budgets)),
-        (f"the policy's numbers are those of the log's last, {name}", int(bool(name))),
-        ("windows, timeouts, grace, lanes and checkpoints are those of the contracts", len(asked)),
-        ("all hosts are one pool: what contracts say of pools is left out", sum(bool(one.pools) for one in asked)),
-        ("constraints, dependencies, arrays and retries of contracts are left out", sum(map(_has_more, asked))),
-    )
-
-
-def _told(factor: Fraction) -> str:
-    return f"{float(factor):.12g}"
 
 
 def _seconds(length_ms: int) -> str:

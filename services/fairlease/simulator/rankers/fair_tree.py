@@ -66,7 +66,7 @@ def fair_tree(root: Share, *, merges: bool = False) -> tuple[Ranked, ...]:
     if not users:
         return ()
     found: list[tuple[str, int]] = []
-    _Walk(_Count(users), found, merges).below(level_fairness(root), users, is_tied=False)
+    _Walk(_Count(users), found, merges=merges).below(level_fairness(root), users, is_tied=False)
     return tuple(Ranked(name, rank, Fraction(rank, users)) for name, rank in found)
 
 
@@ -83,7 +83,7 @@ def _level_order(level: Level) -> tuple[bool, Fraction, bool, str]:
 class _Walk:
     """The tree from its best branch to its worst; what it finds goes to `found`."""
 
-    def __init__(self, count: _Count, found: list[tuple[str, int]], merges: bool) -> None:  # noqa: FBT001 - private
+    def __init__(self, count: _Count, found: list[tuple[str, int]], *, merges: bool) -> None:
         self._count = count
         self._found = found
         self._merges = merges
