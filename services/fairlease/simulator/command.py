@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import IO, Any, Final
@@ -19,6 +20,7 @@ from fairlease_schemas.units import DAY_MS
 GOOD: Final = 0
 USAGE: Final = 64
 WRONG_INPUT: Final = 65
+_NUMBERS: Final = re.compile(r"\[\s+([-0-9.,\s]+?)\s+\]")
 _SHOWN: Final = ("policy", "seed", "hosts", "gpus", "days", "availability", "occupancy", "impact", "progress")
 _GROUPS: Final = ("jobs", "completion", "preemption", "promises", "speed")
 
@@ -35,11 +37,16 @@ def run(args: argparse.Namespace) -> int:
     except (TraceWrong, SimulationWrong, OSError) as error:
         return complain(f"{args.trace or args.workload} cannot be simulated\n{error}", WRONG_INPUT, is_data=is_data)
     if is_data:
-        indent = None if args.output == "jsonl" else 2
-        sys.stdout.write(json.dumps(report, ensure_ascii=False, indent=indent) + "\n")
+        sys.stdout.write(as_json(report, is_line=args.output == "jsonl"))
     else:
         sys.stdout.write(_table(report))
     return GOOD
+
+
+def as_json(report: dict[str, Any], *, is_line: bool) -> str:
+    """The report as one line, or laid out for reading, with every list of numbers on a line of its own."""
+    text = json.dumps(report, ensure_ascii=False, indent=None if is_line else 2)
+    return _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text) + "\n"
 
 
 def _problem(args: argparse.Namespace) -> str:

@@ -20,6 +20,7 @@ from fairlease.simulator.machines import Machines, Stopping, Work, host_up
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.quantiles import FAULT
 from fairlease.simulator.scenario import Scenario, lab_1024, workload_digest
+from fairlease.simulator.series import Course
 from fairlease.trace.recorded import Recorded
 from fairlease.trace.workload import ACCOUNT, ROOT_BUDGET, Task, Workload
 from fairlease_schemas import codec
@@ -44,8 +45,9 @@ class Simulation:
     def __init__(self, policy: str, seed: int, stopping: Stopping, period: Period, log: IO[bytes] | None) -> None:
         self.policy, self.seed, self.period = policy, seed, period
         self.meter = Meter(period)
+        self.course = Course(self.meter, period)
         self.machines = Machines(seed, stopping, self._is_over)
-        self.followers: list[Callable[[World, Record], None]] = [self.machines.follow]
+        self.followers: list[Callable[[World, Record], None]] = [self.course.follow, self.machines.follow]
         self.on_over: Callable[[JobId], None] = lambda _job: None
         seal = None if log is None else _sealed
         keep = len if log is None else log.write
@@ -54,6 +56,7 @@ class Simulation:
         self.machines.engine = self.engine
 
     def _watch(self, world: World, record: Record) -> None:
+        self.course.passes(world.log_time_ms)
         self.meter.take(world, record)
         for follow in self.followers:
             follow(world, record)
@@ -78,6 +81,7 @@ class Simulation:
     def report(self, digest: str, rules: list[Data]) -> Data:
         """The SimulationReport (docs/outputs.md)."""
         world = self.engine.world
+        series = self.course.result(world, self.engine.now_ms)
         found = report_of(self.meter.report(world))
         wall_s = time.perf_counter() - self._started_s
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
@@ -96,6 +100,7 @@ class Simulation:
                 "peak_rss_mib": round(peak, 1),
             },
             "rules": rules,
+            "series": msgspec.to_builtins(series),
         }
 
 
