@@ -28,6 +28,7 @@ from fairlease.cli.parser import (
     length_ms,
     memory,
     name,
+    names,
     output_options,
     pair,
     path,
@@ -35,6 +36,7 @@ from fairlease.cli.parser import (
     price,
     ratio,
     score,
+    seeds,
     simulated,
     whole,
 )
@@ -385,6 +387,8 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     simulate.add_argument("--seed", type=whole, default=1, metavar="N", help="of all chance (1)")
     simulate.add_argument("--policy", choices=("budget-window",), default="budget-window", help="budget-window")
     simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
+    _add_page(simulate)
+    _add_compare(verbs)
     up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
@@ -423,6 +427,27 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
     bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
     _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
+
+
+def _add_page(leaf: Parser) -> None:
+    """How results of simulations are shown beside the table."""
+    leaf.add_argument("--html", metavar="FILE", help="write a page with pictures too: one file that needs no network")
+    leaf.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the page (en)")
+
+
+def _add_compare(verbs: "_Verbs[Parser]") -> None:
+    about = "play a workload by several policies and seeds, and put the figures side by side"
+    compare = _leaf(verbs, "compare", "fairlease.cli.compare", [output_options()], about=about)
+    compare.add_argument("--workload", choices=("lab-1024",), default="lab-1024", help="the reference workload")
+    compare.add_argument("--policies", type=names, required=True, metavar="A,B,..", help="by name, the first is judged")
+    compare.add_argument("--seeds", type=seeds, default=(1, 2, 3), metavar="A-B", help="1-3, or 1,4,7 (1-3)")
+    compare.add_argument("--hosts", type=grid, metavar="HxG", help="hosts x GPUs (128x8)")
+    compare.add_argument("--days", type=ratio, metavar="N", help="measured days (30)")
+    compare.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
+    compare.add_argument("--workers", type=positive, metavar="N", help="processes at a time (one for each core)")
+    about = "limits for figures of the first policy; 1 is returned when one is missed"
+    compare.add_argument("--must", metavar="FILE.toml", help=about)
+    _add_page(compare)
 
 
 def _add_bus(verbs: "_Verbs[Parser]") -> None:

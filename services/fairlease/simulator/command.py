@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from fairlease.simulator.machines import SimulationWrong
+from fairlease.simulator.page.file import problem_of_place, put
+from fairlease.simulator.page.simulation import simulation_page
 from fairlease.simulator.runs import simulate_lab, simulate_trace
 from fairlease.simulator.scenario import lab_1024
 from fairlease.trace.complaint import DATA_FORMATS, complain
@@ -28,12 +30,14 @@ _GROUPS: Final = ("jobs", "completion", "preemption", "promises", "speed")
 def run(args: argparse.Namespace) -> int:
     """0 with a report; 64 for options that do not go together, 65 for a workload that is wrong."""
     is_data = args.output in DATA_FORMATS
-    problem = _problem(args)
+    problem = _problem(args) or problem_of_place(args.html)
     if problem:
         return complain(problem, USAGE, is_data=is_data)
     try:
         with _log(args.log) as log:
             report = _lab(args, log) if args.workload else _trace(args, log)
+        if args.html:
+            put(args.html, simulation_page(report, args.lang))
     except (TraceWrong, SimulationWrong, OSError) as error:
         return complain(f"{args.trace or args.workload} cannot be simulated\n{error}", WRONG_INPUT, is_data=is_data)
     if is_data:

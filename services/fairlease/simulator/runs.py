@@ -116,8 +116,12 @@ def simulate_lab(
     measured_ms: int | None = None,
     warm_up_ms: int | None = None,
     log: IO[bytes] | None = None,
+    tell: Callable[[int], None] | None = None,
 ) -> Data:
-    """lab-1024, on so many hosts (0: the file's) and times. SimulationWrong if a job is refused."""
+    """lab-1024, on so many hosts (0: the file's) and times. SimulationWrong if a job is refused.
+
+    `tell` is told with every record how much of the time is over, in permille.
+    """
     scenario = lab_1024()
     cluster, rules = scenario.cluster, []
     count = hosts or cluster.hosts
@@ -138,6 +142,8 @@ def simulate_lab(
     run.followers.append(upkeep.follow)
     demand = ClosedLoop(run.engine, run.machines, scenario, count * cluster.gpus_per_host, seed, shipped)
     run.on_over = demand.over
+    if tell is not None:
+        run.followers.append(lambda world, _record: tell((world.log_time_ms - T0) * 1000 // (period.until_ms - T0)))
     demand.begin()
     run.engine.run(period.until_ms)
     return run.report(workload_digest(), rules)
