@@ -77,20 +77,22 @@ check: $(DEV_READY) ## format, lint, types, floors, generated schemas: all but t
 test: $(DEV_READY) ## the tests that need nothing but Python; none is skipped
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" --ignore=tests/peers $(PYTEST_ARGS)
 
-# What tests/peers builds and starts: a C compiler for the fake NVML, strace to break a disk, and what judges units and
-# alerts. Brought where we may bring it.
+# What tests/peers builds and starts: a C compiler for the fake NVML, strace to break a disk, what judges units and alerts,
+# and a browser for pages. Brought where we may bring it.
 .PHONY: peers
 peers:
 	@if printf '#include <stdio.h>\n' | gcc -fsyntax-only -x c - 2>/dev/null && \
 		command -v strace >/dev/null && command -v promtool >/dev/null && \
-		command -v systemd-analyze >/dev/null && command -v openssl >/dev/null; then exit 0; fi; \
+		command -v systemd-analyze >/dev/null && command -v openssl >/dev/null && \
+		command -v chromium >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then \
-		echo "make: test-peers needs gcc, the headers of the C library, strace, promtool, systemd and openssl; not root on Debian, so not installed here" >&2; \
+		echo "make: test-peers needs gcc, the headers of the C library, strace, promtool, systemd, openssl and chromium; not root on Debian, so not installed here" >&2; \
 		exit 1; \
 	fi; \
-	echo "make: installing gcc, libc6-dev, strace, prometheus, systemd and openssl for test-peers"; \
+	echo "make: installing gcc, libc6-dev, strace, prometheus, systemd, openssl and chromium for test-peers"; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev strace prometheus systemd openssl >/dev/null
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev strace prometheus systemd openssl \
+		chromium >/dev/null
 
 .PHONY: test-peers
 test-peers: $(DEV_READY) peers ## the tests beside other systems; as root on Debian it installs what they need

@@ -209,12 +209,15 @@ def _block(policies: dict[str, dict[str, Range]], names: dict[str, str], style: 
     for name, title in names.items():
         ranges = [figures.get(name) for figures in policies.values()]
         rows.append([title, *(shown(name, one.median if one else None) for one in ranges)])
-        if any(one is not None and one.min != one.max for one in ranges):
-            rows.append(["", *(_range(name, one) for one in ranges)])
+        told = [_range(name, one) for one in ranges]
+        if any(told):
+            rows.append(["", *told])
     return table(columns, rows, style)
 
 
 def _range(name: str, found: Range | None) -> str:
+    """From the least to the most; empty where nobody could tell them apart."""
     if found is None or found.min is None:
         return ""
-    return span(shown(name, found.min), shown(name, found.max))
+    least, most = shown(name, found.min), shown(name, found.max)
+    return "" if least == most else span(least, most)

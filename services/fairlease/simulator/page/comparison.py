@@ -98,7 +98,7 @@ def _table(policies: Mapping[str, Mapping[str, Range]], names: Sequence[str], la
         (FIGURES[name][lang] if is_named else name, *(told(name, figures.get(name)) for figures in policies.values()))
         for name in names
     )
-    caption = say("in-short" if is_named else "figures-table", lang)
+    caption = say("first-table" if is_named else "figures-table", lang)
     return table(caption, [say("figure", lang), *policies], rows)
 
 

@@ -94,6 +94,7 @@ SENTENCES: Final[dict[str, Words]] = {
         "en": "Fulfilment of each budget by policy: the median over the seeds, and a line from the least to the most.",
         "zh": "各策略下每个预算的兑现率：条形为各种子的中位数，线段为最小到最大。",
     },
+    "first-table": {"en": "The figures that are told first", "zh": "主要数字"},
     "figures-table": {"en": "All figures", "zh": "全部数字"},
     "meanings": {"en": "What these figures mean", "zh": "这些数字的含义"},
     "waits-by-class": {
@@ -216,7 +217,7 @@ FIGURES: Final[dict[str, Words]] = {
     "wait.gangs_128.p90_s": {"en": "gang wait, p90", "zh": "大任务等待 p90"},
     "preemption.count": {"en": "evictions", "zh": "抢占次数"},
     "preemption.overhead": {"en": "evictions' cost", "zh": "抢占的代价"},
-    "preemption.lost_gpu_h": {"en": "lost by evictions, GPU-h", "zh": "抢占损失 GPU 时"},
+    "preemption.lost_gpu_h": {"en": "GPU-h lost to them", "zh": "抢占损失 GPU 时"},
     "preemption.window_breaks": {"en": "windows broken", "zh": "窗口违背"},
     "preemption.loops": {"en": "loops", "zh": "循环抢占"},
     "promises.made": {"en": "promises made", "zh": "承诺作出"},
