@@ -49,3 +49,50 @@ class Comparison(View, frozen=True, kw_only=True, tag_field="kind", tag="Compari
     missing: tuple[Unplayed, ...]
     runs: tuple[Played, ...]
     digest: str
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure as it `was`, as it came out when the same was played `again`, and as it `would` have been."""
+
+    was: float | None
+    again: float | None
+    would: float | None
+
+
+class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A job whose wait for its first grant is another one; in ms, absent where it would not have been admitted."""
+
+    job: str
+    budget: str
+    was_ms: int
+    again_ms: int | None
+    would_ms: int | None
+
+
+class Assumption(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule by which what the log cannot tell was filled in, and how many things it met."""
+
+    rule: str
+    count: int
+
+
+class WhatIf(View, frozen=True, kw_only=True, tag_field="kind", tag="WhatIf"):
+    """A recorded log and what would have been under a change.
+
+    `change` names what is otherwise and how. `figures` are those of SimulationReport, keys joined by dots: compare
+    `would` with `again`, which carries the same assumptions; what lies between `was` and `again` is what these cost.
+    `earlier`, `later` and `same` count jobs by their wait, `jobs` are the most changed ones, the largest change first.
+    `digest` is that of the log's fold.
+    """
+
+    digest: str
+    days: float
+    hosts: int
+    gpus: int
+    change: dict[str, str]
+    figures: dict[str, Outcome]
+    earlier: int
+    later: int
+    same: int
+    jobs: tuple[WaitChange, ...]
+    rules: tuple[Assumption, ...]

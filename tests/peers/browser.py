@@ -22,7 +22,7 @@ _FLAGS: Final = (
     *("--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update"),
     *("--host-resolver-rules=MAP * ~NOTFOUND", "--remote-debugging-pipe"),
 )
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 180.0
 
 
 class Browser:

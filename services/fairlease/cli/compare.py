@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     limits = _limits(args.must)
     _check(args)
     runs = [(policy, seed) for policy in args.policies for seed in args.seeds]
-    reports, missing, is_whole = _played(runs, [_play(args, *one) for one in runs], _workers(args), output)
+    reports, missing, is_whole = _played(runs, [_play(args, *one) for one in runs], workers_of(args.workers), output)
     if not reports:
         raise CommandError(
             INTERRUPTED if not is_whole else FAILED,
@@ -91,8 +91,9 @@ def _limits(path: str | None) -> dict[str, Limit]:
         raise CommandError(CONTRACT, f"--must {path}: {error}", way_out=way_out) from error
 
 
-def _workers(args: argparse.Namespace) -> int:
-    return int(args.workers or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [None]))
+def workers_of(asked: int | None) -> int:
+    """As many as were asked for, else one for each core that this process may use."""
+    return asked or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [None])
 
 
 def _play(args: argparse.Namespace, policy: str, seed: int) -> Play:

@@ -389,6 +389,7 @@ def _add_programs(verbs: "_Verbs[Parser]") -> None:
     simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
     _add_page(simulate)
     _add_compare(verbs)
+    _add_whatif(verbs)
     up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
@@ -448,6 +449,21 @@ def _add_compare(verbs: "_Verbs[Parser]") -> None:
     about = "limits for figures of the first policy; 1 is returned when one is missed"
     compare.add_argument("--must", metavar="FILE.toml", help=about)
     _add_page(compare)
+
+
+def _add_whatif(verbs: "_Verbs[Parser]") -> None:
+    about = "what would have been: a recorded log played again under another policy"
+    whatif = _leaf(verbs, "whatif", "fairlease.cli.whatif", [output_options()], about=about)
+    whatif.add_argument("--from", dest="log", required=True, metavar="LOG", help="a log that `replay --save` wrote")
+    whatif.add_argument("--policy", type=name, metavar="NAME", help="decide by another rule, as of `compare`")
+    whatif.add_argument("--policy-file", metavar="FILE.toml", help="a whole policy in the place of those in the log")
+    about = "another number of every policy in the log; repeatable"
+    whatif.add_argument(
+        "--set", type=pair, action="append", default=[], metavar="KEY=VALUE", dest="numbers", help=about
+    )
+    about = "another weight of a budget; repeatable"
+    whatif.add_argument("--weight", type=pair, action="append", default=[], metavar="BUDGET=N", help=about)
+    _add_page(whatif)
 
 
 def _add_bus(verbs: "_Verbs[Parser]") -> None:

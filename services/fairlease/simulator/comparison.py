@@ -11,12 +11,24 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.figures.wording import hours, percent, rough
-from fairlease_schemas.comparison import Comparison, Played, Range, Unplayed
+from fairlease.simulator.past import Past
+from fairlease_schemas.comparison import (
+    Assumption,
+    Comparison,
+    Outcome,
+    Played,
+    Range,
+    Unplayed,
+    WaitChange,
+    WhatIf,
+)
+from fairlease_schemas.units import SECOND_MS
 
 Data = dict[str, Any]
 Number = int | float
 
-_NO_FIGURES: Final = frozenset(("seed", "hosts", "gpus", "days", "speed", "series", "rules"))
+_CHANGED_JOBS: Final = 50
+_NO_FIGURES: Final = frozenset(("seed", "hosts", "gpus", "days", "speed", "series", "rules", "waits"))
 _COUNTED: Final = ("preemption.by_reason.", "promises.voided_by.")
 """Tables by what happened: what is not in them happened never."""
 _RATIOS: Final = frozenset(
@@ -116,3 +128,41 @@ def compared(
 def _ranges(runs: Sequence[dict[str, Number | None]]) -> dict[str, Range]:
     names = dict.fromkeys(name for run in runs for name in run)
     return {name: spread_of(name, (run.get(name) for run in runs)) for name in names}
+
+
+def what_if(past: Past, again: Data, would: Data, change: dict[str, str]) -> WhatIf:
+    """The past, the same played again, and with the change. A wait is another one from a whole second on."""
+    reports = (past.report, again, would)
+    was, repeated, changed = (figures_of(report) for report in reports)
+    names = dict.fromkeys(name for name in (*was, *repeated, *changed))
+    rules = {one["rule"]: one["count"] for one in (*past.rules, *would["rules"])}
+    jobs = [
+        WaitChange(
+            job=job,
+            budget=past.budgets[job],
+            was_ms=wait_ms,
+            again_ms=again["waits"].get(job),
+            would_ms=would["waits"].get(job),
+        )
+        for job, wait_ms in past.waits.items()
+    ]
+    moved = [one for one in jobs if abs(_moved_ms(one)) >= SECOND_MS]
+    earlier = sum(_moved_ms(one) < 0 for one in moved)
+    return WhatIf(
+        digest=past.report["digest"],
+        days=past.report["days"],
+        hosts=past.report["hosts"],
+        gpus=past.report["gpus"],
+        change=change,
+        figures={name: Outcome(was=was.get(name), again=repeated.get(name), would=changed.get(name)) for name in names},
+        earlier=earlier,
+        later=len(moved) - earlier,
+        same=len(jobs) - len(moved),
+        jobs=tuple(sorted(moved, key=lambda one: (-abs(_moved_ms(one)), one.job))[:_CHANGED_JOBS]),
+        rules=tuple(Assumption(rule=rule, count=found) for rule, found in rules.items()),
+    )
+
+
+def _moved_ms(one: WaitChange) -> int:
+    """How much longer the job would wait; 0 where one of the two is not known."""
+    return one.would_ms - one.again_ms if one.would_ms is not None and one.again_ms is not None else 0

@@ -53,7 +53,7 @@ def comparison_page(found: Comparison, reports: Sequence[Mapping[str, Any]], lan
     return sheet(
         say("comparison", lang, workload=found.workload),
         [lead, *_warnings(found, lang)],
-        [patterns(), *side_by_side(found.policies, runs, lang), *_in_time(runs, lang)],
+        [patterns(), *side_by_side(found.policies, runs, lang), *in_time(runs, lang)],
         rests_on(reports[0]["rules"] if reports else (), found.workload_digest, found.digest, lang),
         lang,
     )
@@ -172,12 +172,12 @@ def _bars(name: str, policies: Mapping[str, Mapping[str, Range]]) -> list[Bar]:
     return rows
 
 
-def _in_time(runs: Sequence[Run], lang: str) -> list[Html]:
+def in_time(runs: Sequence[Run], lang: str) -> list[Html]:
     """The first run of each policy, folded away: as much again as the page of a simulation."""
     firsts = {run.name: run for run in reversed(runs)}
     parts = []
     for run in (firsts[name] for name in dict.fromkeys(run.name for run in runs)):
-        title = say("one-run", lang, policy=run.name, seed=str(run.report["seed"]))
+        title = _run_title(run, lang)
         lead = f"{run.name}: "
         parts.append(
             folded(
@@ -189,3 +189,9 @@ def _in_time(runs: Sequence[Run], lang: str) -> list[Html]:
             )
         )
     return parts
+
+
+def _run_title(run: Run, lang: str) -> str:
+    seed = run.report["seed"]
+    key = "one-run" if seed is not None else "one-log"
+    return say(key, lang, policy=run.name, seed=str(seed))

@@ -34,6 +34,12 @@ SENTENCES: Final[dict[str, Words]] = {
         "{change}.",
         "zh": "重放一份 {length} 的日志中的 {jobs} 个任务：实际发生的、原样重放的，以及改动后的（{change}）。",
     },
+    "whatif-reading": {
+        "en": "Compare the last with the second: both rest on the same assumptions. What lies between the first two "
+        "is what the assumptions cost.",
+        "zh": "请比较后两列：它们依据相同的假设；前两列之差即假设带来的误差。",
+    },
+    "changed-table": {"en": "Waits of the jobs that changed most", "zh": "变化最大的任务的等待"},
     "was": {"en": "as it was", "zh": "实际"},
     "again": {"en": "played again", "zh": "原样重放"},
     "would": {"en": "would have been", "zh": "改动后"},
@@ -109,6 +115,7 @@ SENTENCES: Final[dict[str, Words]] = {
         "zh": "各策略损失的 GPU 时、抢占与承诺：条形为各种子的中位数，线段为最小到最大。同一图内比例相同。",
     },
     "one-run": {"en": "{policy}, seed {seed}, in time", "zh": "{policy}，种子 {seed}，随时间变化"},
+    "one-log": {"en": "{policy}, in time", "zh": "{policy}，随时间变化"},
     "rests-on": {"en": "What this rests on", "zh": "依据"},
     "rules": {
         "en": "Rules that were applied to the workload, with how many things each met",
