@@ -12,8 +12,16 @@ from fairlease.simulator.crew import Tell
 from fairlease.simulator.engine import T0
 from fairlease.simulator.past import Befell, Heard, Past
 from fairlease.simulator.runs import FOUNDER, Simulation
-from fairlease_schemas.commands import ChangeBudget, ChangePolicy, RequestDrain, ReturnHost
-from fairlease_schemas.envelope import Record, Said
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangePolicy,
+    HoldJob,
+    ReleaseJob,
+    RequestDrain,
+    ReturnHost,
+)
+from fairlease_schemas.envelope import Record, Said, Submitted
 from fairlease_schemas.host import DrainCompleted
 from fairlease_schemas.ids import BudgetId, HostId
 from fairlease_schemas.job import JobRefused
@@ -21,6 +29,7 @@ from fairlease_schemas.policy import Policy
 
 Data = dict[str, Any]
 SEED: Final = 1
+_TO_ADMISSION: Final = (Submitted, CancelJob, HoldJob, ReleaseJob)
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +71,7 @@ class _Again:
         if policy != self._in_force:
             self._in_force = policy
             self.run.engine.say(ChangePolicy(name=name, policy=policy), FOUNDER)
+            self.run.engine.deliver()
 
     def _say(self, heard: Heard) -> None:
         said: Said = heard.said
@@ -82,6 +92,8 @@ class _Again:
             case _:
                 pass
         self.run.engine.say(said, heard.who)
+        if not isinstance(said, _TO_ADMISSION):
+            self.run.engine.deliver()  # hosts and budgets that came at one instant with a job were there before it
 
     def _befall(self, befell: Befell) -> None:
         if befell.is_fault:

@@ -169,12 +169,15 @@ def _work(job: Job, length_ms: int, saves_permille: int) -> Work:
 
 
 def _useful_ms(attempt: Attempt, *, is_resumable: bool) -> int:
-    """From when all of it ran to its own end, or to the last checkpoint of one that was cut short."""
+    """From when all of it ran to its own end, or to the last checkpoint of one that was cut short.
+
+    Who saves because it is told to leave saves what it had done when it was told: saving is no work.
+    """
     if attempt.started_ms is None or not attempt.is_over:
         return 0
     if attempt.end in _ENDED_BY_ITSELF:
         return attempt.ended_ms - attempt.started_ms
-    saved_ms = min(attempt.checkpoint_ms, attempt.ended_ms) if is_resumable else 0
+    saved_ms = min(attempt.checkpoint_ms, attempt.ending_ms or attempt.ended_ms) if is_resumable else 0
     return max(0, saved_ms - attempt.started_ms)
 
 
