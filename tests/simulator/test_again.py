@@ -139,7 +139,7 @@ def test_a_fault_comes_again_when_it_came() -> None:
     assert again["series"]["hosts"] == past.report["series"]["hosts"]
 
 
-def test_a_host_that_is_emptied_later_than_it_was_comes_back_later() -> None:
+def test_a_host_that_would_not_be_empty_yet_comes_back_when_it_did() -> None:
     cell = Cell(hosts=1)
     cell.submits("first", window_ms=2 * HOUR_MS)
     cell.submits("short", budget="b", hours=2, at_ms=5 * MINUTE_MS)

@@ -7,7 +7,6 @@ import msgspec
 
 from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.waiting import life
-from fairlease.core.world import World
 from fairlease.simulator.crew import Tell
 from fairlease.simulator.engine import T0
 from fairlease.simulator.past import Befell, Heard, Past
@@ -19,11 +18,9 @@ from fairlease_schemas.commands import (
     HoldJob,
     ReleaseJob,
     RequestDrain,
-    ReturnHost,
 )
-from fairlease_schemas.envelope import Record, Said, Submitted
-from fairlease_schemas.host import DrainCompleted
-from fairlease_schemas.ids import BudgetId, HostId
+from fairlease_schemas.envelope import Said, Submitted
+from fairlease_schemas.ids import BudgetId
 from fairlease_schemas.job import JobRefused
 from fairlease_schemas.policy import Policy
 
@@ -54,9 +51,7 @@ class _Again:
         self.run = Simulation(change.ruler, SEED, past.stopping, Period(T0 - 1, T0 + past.length_ms), None)
         self.refused = 0
         self._in_force = Policy()
-        self._late: dict[HostId, str] = {}
         self.run.machines.on_refused = self._refuse
-        self.run.followers.append(self._follow)
         for job, work in past.work.items():
             self.run.machines.expect(job, msgspec.structs.replace(work))
         for number, one in enumerate(past.policies):
@@ -84,11 +79,6 @@ class _Again:
                 said = msgspec.structs.replace(said, **moved)
             case ChangeBudget(budget=budget) if budget in self._change.weights:
                 said = msgspec.structs.replace(said, weight=self._change.weights[budget])
-            case ReturnHost(host=host):
-                known = self.run.engine.world.fleet.hosts.get(host)
-                if known is not None and known.drain is not None and self.run.engine.world.fleet.attempts_on(host):
-                    self._late[host] = heard.who  # it is not empty yet, as it was then
-                    return
             case _:
                 pass
         self.run.engine.say(said, heard.who)
@@ -100,15 +90,6 @@ class _Again:
             self.run.machines.breaks(befell.host)
         else:
             self.run.machines.repaired(befell.host)
-
-    def _follow(self, _world: World, record: Record) -> None:
-        for event in record.events:
-            if isinstance(event, DrainCompleted) and event.host in self._late:
-                who = self._late.pop(event.host)
-                self.run.engine.at(self.run.engine.now_ms, functools.partial(self._return, event.host, who))
-
-    def _return(self, host: HostId, who: str) -> None:
-        self.run.engine.say(ReturnHost(host=host), who)
 
     def _refuse(self, _event: JobRefused) -> None:
         self.refused += 1
