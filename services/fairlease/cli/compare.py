@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         put(args.html, comparison_page(found, reports, args.lang))
     if output.form in ("table", "wide"):
-        print_text(_table(found, output.style, args.lang))
+        print_text(table_of(found, output.style, args.lang))
     else:
         print_data(output.form, msgspec.json.encode(found), found.policies)
     for one in missing:
@@ -182,7 +182,7 @@ def _frame(args: argparse.Namespace, report: Data) -> Data:
     }
 
 
-def _table(found: Comparison, style: Style, lang: str) -> str:
+def table_of(found: Comparison, style: Style, lang: str) -> str:
     """The figures that are told first, medians with their ranges below; as many policies side by side as fit."""
     names = {name: words[lang] for name, words in FIGURES.items()}
     room = style.width - max(map(cell_width, names.values()))
