@@ -50,17 +50,20 @@ def comparison_page(found: Comparison, reports: Sequence[Mapping[str, Any]], lan
         length=span_of(found.days),
         count=len(found.seeds),
     )
+    note = say("over-seeds", lang) if len(found.seeds) > 1 else ""
     return sheet(
         say("comparison", lang, workload=found.workload),
         [lead, *_warnings(found, lang)],
-        [patterns(), *side_by_side(found.policies, runs, lang), *in_time(runs, lang)],
+        [patterns(), *side_by_side(found.policies, runs, lang, note), *in_time(runs, lang)],
         rests_on(reports[0]["rules"] if reports else (), found.workload_digest, found.digest, lang),
         lang,
     )
 
 
-def side_by_side(policies: Mapping[str, Mapping[str, Range]], runs: Sequence[Run], lang: str) -> list[Html]:
-    """Figures, waits, fulfilment and costs of each, beside those of the others."""
+def side_by_side(
+    policies: Mapping[str, Mapping[str, Range]], runs: Sequence[Run], lang: str, note: str = ""
+) -> list[Html]:
+    """Figures, waits, fulfilment and costs of each, beside those of the others; `note` ends the captions."""
     return [
         section(
             say("in-short", lang),
@@ -68,9 +71,9 @@ def side_by_side(policies: Mapping[str, Mapping[str, Range]], runs: Sequence[Run
             meanings(lang),
             _all(policies, lang),
         ),
-        _waits(policies, runs, lang),
-        _budgets(policies, lang),
-        _costs(policies, lang),
+        _waits(policies, runs, lang, note),
+        _budgets(policies, lang, note),
+        _costs(policies, lang, note),
     ]
 
 
@@ -107,7 +110,7 @@ def _all(policies: Mapping[str, Mapping[str, Range]], lang: str) -> Html:
     return folded(say("figures-table", lang), _table(policies, names, lang, is_named=False))
 
 
-def _waits(policies: Mapping[str, Mapping[str, Range]], runs: Sequence[Run], lang: str) -> Html:
+def _waits(policies: Mapping[str, Mapping[str, Range]], runs: Sequence[Run], lang: str, note: str) -> Html:
     """A picture for each class, in which each policy is a line; every point in a table."""
     pictures, tables = [], []
     for name in ORDER:
@@ -121,7 +124,7 @@ def _waits(policies: Mapping[str, Mapping[str, Range]], runs: Sequence[Run], lan
             for number, permille in enumerate(lines[0].permille)
         )
         tables.append(table(f"{say('waits-all', lang)}: {title}", [say("of-jobs", lang), *policies], rows))
-    caption = f"{say('waits-by-class', lang)} {say('waits-caption', lang)}"
+    caption = f"{say('waits-by-class', lang)} {say('waits-caption', lang)} {note}"
     return section(
         say("waits", lang),
         figure(caption, legend(policies), tag("div", *pictures, class_="few")),
@@ -142,19 +145,19 @@ def _median_line(policy: str, name: str, runs: Sequence[Run]) -> Line:
     return Line(policy, permille, tuple(sorted(column)[(len(points) + 1) // 2 - 1] for column in columns))
 
 
-def _budgets(policies: Mapping[str, Mapping[str, Range]], lang: str) -> Html:
+def _budgets(policies: Mapping[str, Mapping[str, Range]], lang: str, note: str) -> Html:
     names = dict.fromkeys(name for figures in policies.values() for name in figures if name.startswith(_BUDGETS))
-    few = (tag("div", tag("h3", name.removeprefix(_BUDGETS)), bars(_bars(name, policies))) for name in names)
-    caption = say("per-budget-caption", lang)
+    few = (tag("div", tag("h3", name.removeprefix(_BUDGETS)), bars(_bars(name, policies), 1)) for name in names)
+    caption = f"{say('per-budget-caption', lang)} {note}"
     return section(say("per-budget", lang), figure(caption, tag("div", *few, class_="few")))
 
 
-def _costs(policies: Mapping[str, Mapping[str, Range]], lang: str) -> Html:
+def _costs(policies: Mapping[str, Mapping[str, Range]], lang: str, note: str) -> Html:
     parts = []
     for group, names in _COSTS:
         few = (tag("div", tag("h4", _cost_name(name, lang)), bars(_bars(name, policies))) for name in names)
         parts.append(joined((tag("h3", say(group, lang)), tag("div", *few, class_="few"))))
-    return section(say("costs", lang), figure(say("costs-caption", lang), *parts))
+    return section(say("costs", lang), figure(f"{say('costs-caption', lang)} {note}", *parts))
 
 
 def _cost_name(name: str, lang: str) -> str:

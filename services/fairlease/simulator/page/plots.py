@@ -105,9 +105,9 @@ def strips(rows: Sequence[Strip], ends_ms: Sequence[int], most: int, guide: int 
     return tag("div", *parts, _time(ends_ms), class_="strips")
 
 
-def bars(rows: Sequence[Bar]) -> Html:
-    """A bar each from 0, with a line from the least to the most; all on one scale."""
-    most = max((row.most for row in rows), default=0) or 1
+def bars(rows: Sequence[Bar], most: float = 0) -> Html:
+    """A bar each from 0, with a line from the least to the most; all up to `most`, or to the largest of them (0)."""
+    most = most or max((row.most for row in rows), default=0) or 1
     parts: list[Html] = []
     for row in rows:
         value, least, end = (int(number * WIDE / most) for number in (row.value, row.least, row.most))

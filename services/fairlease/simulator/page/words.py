@@ -15,16 +15,14 @@ SENTENCES: Final[dict[str, Words]] = {
     "simulation": {"en": "Simulation: {policy}", "zh": "模拟：{policy}"},
     "simulation-lead": {
         "en": "{hosts:host} with {gpus:GPU} over {length}, seed {seed}. Every number below was measured in virtual "
-        "time "
-        "with the rules that a live cell decides by.",
+        "time with the rules that a live cell decides by.",
         "zh": "{hosts} 台主机、{gpus} 块 GPU，时长 {length}，种子 {seed}。以下数字均在虚拟时间内测得，"
         "所用规则与线上系统相同。",
     },
     "comparison": {"en": "Policies compared: {workload}", "zh": "策略比较：{workload}"},
     "comparison-lead": {
         "en": "{hosts:host} with {gpus:GPU} over {length}; {count:seed} for each policy. A number is the median over "
-        "the "
-        "seeds, in brackets the least and the most.",
+        "the seeds, in brackets the least and the most.",
         "zh": "{hosts} 台主机、{gpus} 块 GPU，时长 {length}；每种策略 {count} 个种子。数字为各种子的中位数，"
         "括号内为最小值与最大值。",
     },
@@ -35,21 +33,20 @@ SENTENCES: Final[dict[str, Words]] = {
         "zh": "重放一份 {length} 的日志中的 {jobs} 个任务：实际发生的、原样重放的，以及改动后的（{change}）。",
     },
     "whatif-reading": {
-        "en": "Compare the last with the second: both rest on the same assumptions. What lies between the first two "
-        "is what the assumptions cost.",
+        "en": "Compare the last with the second: both rest on the same assumptions. What lies between the first two is "
+        "what the assumptions cost.",
         "zh": "请比较后两列：它们依据相同的假设；前两列之差即假设带来的误差。",
     },
     "changed-table": {"en": "Waits of the jobs that changed most", "zh": "变化最大的任务的等待"},
     "was": {"en": "as it was", "zh": "实际"},
     "again": {"en": "played again", "zh": "原样重放"},
-    "would": {"en": "would have been", "zh": "改动后"},
+    "would": {"en": "changed", "zh": "改动后"},
     # sections
     "in-short": {"en": "In short", "zh": "概要"},
     "waits": {"en": "How long jobs waited", "zh": "任务等待多久"},
     "waits-caption": {
         "en": "For each length of wait, how many of the jobs waited no longer. The higher a line on the left, the "
-        "better. "
-        "A wait is from submission to the first grant; the marks below are not evenly long.",
+        "better. A wait is from submission to the first grant; the marks below are not evenly long.",
         "zh": "横轴为等待时长，纵轴为等待不超过该时长的任务比例；曲线在左侧越高越好。等待指从提交到首次获得 GPU；"
         "横轴刻度间隔并不等长。",
     },
@@ -59,8 +56,7 @@ SENTENCES: Final[dict[str, Words]] = {
     "fulfilment-caption": {
         "en": "For each stretch of time, what a budget's work held over what the budget was due, at most 100 %; the "
         "dashed line is 95 %. It is blank where nothing was due, because nobody asked. At the end of a row stands the "
-        "whole "
-        "time, in which more at one time makes up for less at another.",
+        "whole time, in which more at one time makes up for less at another.",
         "zh": "每段时间内预算实际占用与应得之比，最高 100 %；虚线为 95 %。空白表示没有应得量（无人申请）。"
         "行末为全程的兑现率，其间多得与少得可以相抵。",
     },
@@ -69,8 +65,7 @@ SENTENCES: Final[dict[str, Words]] = {
     "hosts": {"en": "What every host did", "zh": "每台主机在做什么"},
     "hosts-caption": {
         "en": "A row is a host, or several in a row where there are many; time goes from left to right. Each place "
-        "shows "
-        "what took most of that stretch.",
+        "shows what took most of that stretch.",
         "zh": "每行是一台主机（主机很多时为相邻的几台），时间从左到右；每格显示该时段内占时最多的状态。",
     },
     "hosts-table": {"en": "Parts of the time of hosts", "zh": "主机各状态的时间占比"},
@@ -90,29 +85,30 @@ SENTENCES: Final[dict[str, Words]] = {
     "promises": {"en": "Promises of a start", "zh": "启动时间承诺"},
     "promises-caption": {
         "en": "Promises that were made, and what became of them: kept, replaced by an earlier one, voided by an event "
-        "that "
-        "nobody can help, or broken, which must be none.",
+        "that nobody can help, or broken, which must be none.",
         "zh": "作出的承诺及其结果：兑现、被更早的承诺取代、因不可抗事件作废，或违背（必须为零）。",
     },
     "by-stretch": {"en": "Losses, evictions and promises by stretch of time", "zh": "各时段的损失、抢占与承诺"},
     "per-budget": {"en": "What each budget got of its due", "zh": "各预算兑现了多少"},
     "per-budget-caption": {
-        "en": "Fulfilment of each budget by policy: the median over the seeds, and a line from the least to the most.",
-        "zh": "各策略下每个预算的兑现率：条形为各种子的中位数，线段为最小到最大。",
+        "en": "Fulfilment of each budget, all bars up to 100 %.",
+        "zh": "每个预算的兑现率，条形满格为 100 %。",
     },
     "first-table": {"en": "The figures that are told first", "zh": "主要数字"},
     "figures-table": {"en": "All figures", "zh": "全部数字"},
     "meanings": {"en": "What these figures mean", "zh": "这些数字的含义"},
     "waits-by-class": {
-        "en": "One picture for each class of jobs. Each point is the median over the seeds.",
-        "zh": "每类任务一图；每个点为各种子的中位数。",
+        "en": "One picture for each class of jobs.",
+        "zh": "每类任务一图。",
+    },
+    "over-seeds": {
+        "en": "Each value is the median over the seeds; a thin line goes from the least to the most.",
+        "zh": "数值为各种子的中位数，细线为最小到最大。",
     },
     "costs": {"en": "What it cost", "zh": "代价"},
     "costs-caption": {
-        "en": "GPU-hours lost, evictions and promises by policy: the median over the seeds, and a line from the least "
-        "to "
-        "the most. All bars of a picture are on one scale.",
-        "zh": "各策略损失的 GPU 时、抢占与承诺：条形为各种子的中位数，线段为最小到最大。同一图内比例相同。",
+        "en": "GPU-hours lost, evictions and promises. All bars of a picture are on one scale.",
+        "zh": "损失的 GPU 时、抢占与承诺。同一图内比例相同。",
     },
     "one-run": {"en": "{policy}, seed {seed}, in time", "zh": "{policy}，种子 {seed}，随时间变化"},
     "one-log": {"en": "{policy}, in time", "zh": "{policy}，随时间变化"},
@@ -138,8 +134,7 @@ SENTENCES: Final[dict[str, Words]] = {
     "changed-jobs": {"en": "Jobs that would have waited otherwise", "zh": "等待会改变的任务"},
     "changed-lead": {
         "en": "Against the same log played again {earlier:job} would have started earlier, {later} later, and {same} "
-        "at "
-        "the same time.",
+        "at the same time.",
         "zh": "与原样重放相比，{earlier} 个任务会更早启动，{later} 个更晚，{same} 个不变。",
     },
     # columns
@@ -245,8 +240,7 @@ FIRST: Final = (
 MEANINGS: Final[tuple[Words, ...]] = (
     {
         "en": "A budget is due the GPUs that it is entitled to, as far as its work asks for them; fulfilment is what "
-        "its "
-        "work held of that.",
+        "its work held of that.",
         "zh": "预算的应得量是其有权使用、且其任务确实申请的 GPU；兑现率是其任务实际占用与应得之比。",
     },
     {
@@ -255,8 +249,7 @@ MEANINGS: Final[tuple[Words, ...]] = (
     },
     {
         "en": "Of waits, p90 says how long nine of ten jobs waited at most. Idle work, which asks for no window, is "
-        "not among "
-        "all waits.",
+        "not among all waits.",
         "zh": "等待的 p90 表示九成任务的等待不超过该值；不要求窗口的空闲任务不计入全部等待。",
     },
     {
