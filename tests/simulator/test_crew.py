@@ -109,8 +109,8 @@ def test_a_cell_that_refuses_the_workload_is_told_as_such() -> None:
     assert "no-policy" in results(impossible)[0].why
 
 
-@pytest.mark.parametrize("is_group", [True, False], ids=["from the terminal", "to the command alone"])
-def test_an_interruption_tells_what_is_known_and_leaves_no_process(is_group: bool) -> None:
+def begun() -> tuple["subprocess.Popen[bytes]", set[str]]:
+    """A comparison whose second run is under way, and all processes that it has made so far."""
     words = ["compare", "--policies", "budget-window", "--seeds", "1-9", "--workers", "1", *TINY, "-o", "json"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlease", *words],
@@ -123,9 +123,15 @@ def test_an_interruption_tells_what_is_known_and_leaves_no_process(is_group: boo
 
     def has_done_some() -> bool:
         known.update(children.read_text().split())
-        return len(known) > 3  # the second run is under way, beside the tracker of resources
+        return len(known) > 3  # beside the tracker of resources
 
     until(has_done_some, 120)
+    return process, known
+
+
+@pytest.mark.parametrize("is_group", [True, False], ids=["from the terminal", "to the command alone"])
+def test_an_interruption_tells_what_is_known_and_leaves_no_process(is_group: bool) -> None:
+    process, known = begun()
     if is_group:
         os.killpg(process.pid, signal.SIGINT)
     else:
@@ -137,4 +143,11 @@ def test_an_interruption_tells_what_is_known_and_leaves_no_process(is_group: boo
     assert len(found["runs"]) + len(found["missing"]) == 9
     assert {one["why"] for one in found["missing"]} == {"stopped before its end"}
     assert b"Traceback" not in err
+    until(lambda: not any(is_running(int(pid)) for pid in known))
+
+
+def test_runs_whose_comparison_was_killed_end_by_themselves() -> None:
+    process, known = begun()
+    process.kill()
+    process.communicate(timeout=60)
     until(lambda: not any(is_running(int(pid)) for pid in known))

@@ -1,4 +1,5 @@
 import io
+import random
 from itertools import pairwise
 from typing import IO, Any
 
@@ -36,8 +37,8 @@ def cell(hosts: int, length_ms: int, log: IO[bytes] | None = None) -> Simulation
     return run
 
 
-def submit(run: Simulation, name: str, work: Work, *, gpus: int = 8) -> str:
-    job = job_id("ann", "a", name)
+def submit(run: Simulation, name: str, work: Work, *, gpus: int = 8, budget: str = "a") -> str:
+    job = job_id("ann", budget, name)
     request = Request(
         hosts=1,
         gpus_per_host=gpus,
@@ -48,7 +49,7 @@ def submit(run: Simulation, name: str, work: Work, *, gpus: int = 8) -> str:
         is_resumable=True,
     )
     run.machines.expect(job, work)
-    said = Submitted(budget="a", request_id=name, digest=f"{0:064x}", request=request)
+    said = Submitted(budget=budget, request_id=name, digest=f"{0:064x}", request=request)
     run.engine.at(run.engine.now_ms, lambda: run.engine.say(said, "ann"))
     return job
 
@@ -131,6 +132,34 @@ def test_work_that_is_told_to_leave_is_saving_until_it_is_gone() -> None:
     saved_ms = sum(row["saving"]) * 5 * MINUTE_MS // 1000
     assert saved_ms == pytest.approx(65 * SECOND_MS, abs=SECOND_MS)
     assert row["drained"][-1] == 1000
+
+
+def test_rows_are_what_the_attempts_say_once_everything_is_over() -> None:
+    """The slow, right model: every attempt held its GPUs from its grant, and was told to leave at `ending_ms`."""
+    run = cell(3, 24 * HOUR_MS)
+    run.budget("b", 1)
+    chance = random.Random(7)
+    for number in range(24):
+        left_ms = chance.randrange(10, 300) * MINUTE_MS
+        work = Work(left_ms=left_ms, startup_ms=MINUTE_MS, checkpoint_ms=15 * MINUTE_MS, saves_permille=500)
+        submit(run, f"job-{number}", work, gpus=chance.choice((2, 4, 8)), budget=chance.choice("ab"))
+        run.engine.run(T0 + number * 20 * MINUTE_MS)
+    run.engine.run(T0 + 24 * HOUR_MS)
+    series, world = told(run), run.engine.world
+    attempts = [attempt for job in world.jobs.values() for attempt in job.attempts]
+    assert sum(attempt.ending_ms > 0 for attempt in attempts) > 2, "where nobody leaves nothing is shown"
+    lengths = [end - before for before, end in zip((0, *series.ends_ms), series.ends_ms, strict=False)]
+    for row in series.hosts:
+        busy = saving = 0
+        for attempt in attempts:
+            gpus = sum(len(part.gpus) for part in attempt.parts if part.host == row.first)
+            until_ms = attempt.ended_ms or run.period.until_ms
+            told_ms = attempt.ending_ms or until_ms
+            busy += gpus * (told_ms - attempt.granted_ms)
+            saving += gpus * (until_ms - told_ms)
+        for state, gpu_ms in (("busy", busy), ("saving", saving)):
+            shown = sum(part * length * 8 // 1000 for part, length in zip(row.permille[state], lengths, strict=True))
+            assert 0 <= gpu_ms - shown <= len(lengths) * max(lengths) * 8 // 1000, (row.first, state)
 
 
 @pytest.mark.parametrize(("days", "stretch_ms"), [(1, 15 * MINUTE_MS), (6, 2 * HOUR_MS), (30, 6 * HOUR_MS)])

@@ -5,10 +5,10 @@ of its GPUs times the instant at which they came. The integral up to any instant
 the second, so that a change costs two additions and a reading one product, whatever lies between.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
-from fairlease.core.host import FAULT, FAULT_KINDS, Host
+from fairlease.core.host import FAULT, FAULT_KINDS
 from fairlease.core.job import Attempt
 from fairlease.core.metrics.integral import Period
 from fairlease.core.world import World
@@ -82,24 +82,24 @@ class Rows:
         self._reads = 0
         self._saving: set[AttemptId] = set()
         self._now_ms = 0
+        self._handlers: dict[type, Callable[[World, Any], None]] = {
+            GangGranted: self._granted,
+            EvictionOrdered: self._told,
+            AttemptEnding: self._told,
+            AttemptEnded: self._ended,
+            HostRegistered: self._host_changed,
+            HostHeld: self._host_changed,
+            HostHoldCleared: self._host_changed,
+        }
 
     def follow(self, world: World, record: Record) -> None:
         """The record is folded into the world."""
         self._now_ms = self._period.clip(world.log_time_ms)
+        handlers = self._handlers
         for event in record.events:
-            match event:
-                case GangGranted():
-                    attempt = world.jobs[event.job].attempts[-1]
-                    if not attempt.is_stillborn:
-                        self._hold(attempt, 1, is_saving=False)
-                case EvictionOrdered() | AttemptEnding():
-                    self._told(world, event.attempt)
-                case AttemptEnded():
-                    self._ended(world, event.attempt)
-                case HostRegistered() | HostHeld() | HostHoldCleared():
-                    self._host(world.fleet.hosts[event.host])
-                case _:
-                    pass
+            kind = type(event)
+            if kind in handlers:
+                handlers[kind](world, event)
 
     def read(self, at_ms: int) -> None:
         """A stretch ends here; no record taken so far is later."""
@@ -118,14 +118,21 @@ class Rows:
         return tuple(_told(row) for row in self._rows)
 
     # what happens ------------------------------------------------------------------------------------
-    def _told(self, world: World, name: AttemptId) -> None:
+    def _granted(self, world: World, event: GangGranted) -> None:
+        attempt = world.jobs[event.job].attempts[-1]
+        if not attempt.is_stillborn:
+            self._hold(attempt, 1, is_saving=False)
+
+    def _told(self, world: World, event: EvictionOrdered | AttemptEnding) -> None:
+        name = event.attempt
         found = world.attempt(name)
         if found is not None and not found[1].is_over and name not in self._saving:
             self._hold(found[1], -1, is_saving=False)
             self._saving.add(name)
             self._hold(found[1], 1, is_saving=True)
 
-    def _ended(self, world: World, name: AttemptId) -> None:
+    def _ended(self, world: World, event: AttemptEnded) -> None:
+        name = event.attempt
         job = world.jobs.get(job_of(name))
         attempt = next((one for one in reversed(job.attempts) if one.id == name), None) if job is not None else None
         if attempt is not None and not attempt.is_stillborn:
@@ -142,7 +149,8 @@ class Rows:
                 host.busy += gpus
             self._recount(host)
 
-    def _host(self, known: Host) -> None:
+    def _host_changed(self, world: World, event: HostRegistered | HostHeld | HostHoldCleared) -> None:
+        known = world.fleet.hosts[event.host]
         host = self._hosts.get(known.id)
         if host is None:
             host = self._hosts[known.id] = _Host(self._row_for(known.id))

@@ -14,7 +14,6 @@ from fairlease.core.metrics.meter import Meter
 from fairlease.core.metrics.quantile import CURVE_PERMILLE
 from fairlease.core.world import World
 from fairlease.simulator.rows import Rows
-from fairlease_schemas.envelope import Record
 from fairlease_schemas.series import BudgetCourse, Series, WaitCurve, Waits
 from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS
 
@@ -38,6 +37,8 @@ class Course:
         self._meter = meter
         self._period = period
         self._rows = Rows(period)
+        self.follow = self._rows.follow
+        """To be called behind every record."""
         self._length_ms = _LENGTHS_MS[0]
         self._readings: list[Sums] = []
         self._next_ms = period.since_ms + self._length_ms
@@ -49,10 +50,6 @@ class Course:
             if len(self._readings) > MAX_STRETCHES:
                 self._thin()
             self._next_ms = self._period.since_ms + (len(self._readings) + 1) * self._length_ms
-
-    def follow(self, world: World, record: Record) -> None:
-        """The record is folded."""
-        self._rows.follow(world, record)
 
     def result(self, world: World, now_ms: int) -> Series:
         """The series up to this instant, behind the last record; to be asked for once."""
