@@ -78,22 +78,22 @@ test: $(DEV_READY) ## the tests that need nothing but Python; none is skipped
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" --ignore=tests/peers $(PYTEST_ARGS)
 
 # What tests/peers builds and starts: a C compiler for the fake NVML, strace to break a disk, what judges units and
-# alerts, and a Slurm with its database. Brought where we may bring it.
+# alerts, a browser for pages, and a Slurm with its database. Brought where we may bring it.
 .PHONY: peers
 peers:
 	@if printf '#include <stdio.h>\n' | gcc -fsyntax-only -x c - 2>/dev/null && \
 		command -v strace >/dev/null && command -v promtool >/dev/null && \
 		command -v systemd-analyze >/dev/null && command -v openssl >/dev/null && \
 		command -v slurmctld >/dev/null && command -v slurmdbd >/dev/null && command -v sshare >/dev/null && \
-		command -v munged >/dev/null && command -v mariadbd >/dev/null; then exit 0; fi; \
+		command -v munged >/dev/null && command -v mariadbd >/dev/null && command -v chromium >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then \
-		echo "make: test-peers needs gcc, the headers of the C library, strace, promtool, systemd, openssl, slurmctld, slurmdbd, sshare, munged and mariadbd; not root on Debian, so not installed here" >&2; \
+		echo "make: test-peers needs gcc, the headers of the C library, strace, promtool, systemd, openssl, slurmctld, slurmdbd, sshare, munged, mariadbd and chromium; not root on Debian, so not installed here" >&2; \
 		exit 1; \
 	fi; \
-	echo "make: installing gcc, libc6-dev, strace, prometheus, systemd, openssl, Slurm, munge and MariaDB for test-peers"; \
+	echo "make: installing gcc, libc6-dev, strace, prometheus, systemd, openssl, Slurm, munge, MariaDB and chromium for test-peers"; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev strace prometheus systemd openssl \
-		slurmctld slurmdbd slurm-client munge mariadb-server >/dev/null
+		slurmctld slurmdbd slurm-client munge mariadb-server chromium >/dev/null
 
 .PHONY: test-peers
 test-peers: $(DEV_READY) peers ## the tests beside other systems; as root on Debian it installs what they need

@@ -9,8 +9,8 @@ import pytest
 
 from fairlease.cli import history
 from fairlease.cli.exits import USAGE
-from fairlease.cli.figures import hours, percent, rough
 from fairlease.cli.main import main
+from fairlease.figures.wording import hours, percent, rough
 from fairlease_schemas.commands import RecordEvaluation
 from fairlease_schemas.evaluation import Outcome
 from fairlease_schemas.ids import job_id

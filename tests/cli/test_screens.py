@@ -5,7 +5,8 @@ import pytest
 from fairlease.cli.screens import drain_told, names, screen
 from fairlease.cli.shares import settings
 from fairlease.cli.table import Column, Style, cell_width, facts, printable, table
-from fairlease.cli.wording import ago, count, gpu_hours, length, share, until
+from fairlease.cli.wording import ago, count, length, share, until
+from fairlease.figures.wording import gpu_hours
 from fairlease_schemas.explain import (
     AsOf,
     BudgetNode,

@@ -79,6 +79,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheels: tuple[Path, Path]
             for root in (ROOT / "services", ROOT / "schemas")
             for package in PACKAGES
             for path in (root / package).rglob("*")
-            if (path.suffix in (".py", ".json", ".toml") and path.name != "ruff.toml") or path.name == "py.typed"
+            if (path.suffix in (".py", ".css", ".json", ".toml") and path.name != "ruff.toml")
+            or path.name == "py.typed"
         }
         assert names == sources

@@ -10,12 +10,12 @@ from fairlease.cli.exits import FAILED, CommandError
 from fairlease.cli.history import check_scope, clock, folded, opened, period_of, scope_of
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, table
-from fairlease.cli.wording import gpu_hours as shown_hours
 from fairlease.core.job import Attempt, Job
 from fairlease.core.metrics.cost import lost_gpu_ms
 from fairlease.core.metrics.integral import Period
 from fairlease.core.world import World
 from fairlease.figures.report import gpu_hours
+from fairlease.figures.wording import gpu_hours as shown_hours
 from fairlease_schemas.budget import AttemptCharged
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.ids import AttemptId

@@ -12,9 +12,9 @@ from fairlease.cli.history import check_scope, folded, opened, period_of, scope_
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.parser import price
 from fairlease.cli.table import Column, Style, table
-from fairlease.cli.wording import gpu_hours as shown_hours
 from fairlease.core.metrics.cost import By, Spent, costs
 from fairlease.figures.report import gpu_hours
+from fairlease.figures.wording import gpu_hours as shown_hours
 from fairlease_schemas.ids import PoolId
 
 MICROS: Final = 1_000_000

@@ -5,13 +5,11 @@ from typing import Any, Final
 
 from fairlease.cli.history import clock
 from fairlease.cli.table import Column, Style, facts, table
-from fairlease.cli.wording import count, gpu_hours
-from fairlease_schemas.units import HOUR_MS
+from fairlease.cli.wording import count
+from fairlease.figures.wording import NOTHING, hours, percent, rough
 
 Data = dict[str, Any]
 
-_NOTHING: Final = "-"
-_STEPS: Final = (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0))
 _WAITS: Final = {"all": "all but idle", "gangs_128": "gangs from 128 GPUs", "idle": "idle work"}
 
 
@@ -30,26 +28,6 @@ def figures(report: Data, style: Style, *, is_quiet: bool) -> str:
     )
     foot = f"\nas of log position {as_of['epoch']}-{as_of['position']}\n"
     return "\n".join([head, *parts]) + foot
-
-
-def percent(ratio: float | None) -> str:
-    """A ratio in per cent with one decimal; never rounded up to what it did not reach."""
-    return _NOTHING if ratio is None else f"{int(ratio * 1_000 + 1e-9) / 10:.1f} %"
-
-
-def hours(gpu_h: float) -> str:
-    """GPU-hours of the report, which tells them to some milliseconds, as every screen shows them."""
-    return gpu_hours(round(gpu_h * HOUR_MS))
-
-
-def rough(seconds: float | None) -> str:
-    """A measured length in its largest unit with one decimal, seconds below a minute."""
-    if seconds is None:
-        return _NOTHING
-    for unit, unit_s in _STEPS:
-        if seconds >= unit_s:
-            return f"{seconds / unit_s:.1f}{unit}"
-    return f"{seconds:.1f}s"
 
 
 def _pyramid(report: Data, style: Style) -> str:
@@ -84,7 +62,7 @@ def _levels(report: Data) -> Iterator[tuple[str, str, str, str]]:
         ("not known yet", h["unknown"]),
     )
     yield "kept, of all held", hours(h["kept"]), percent(report["progress"]), _lost(*lost)
-    yield "used by devices", _NOTHING, _NOTHING, "from telemetry, not measured yet"
+    yield "used by devices", NOTHING, NOTHING, "from telemetry, not measured yet"
 
 
 def _lost(*parts: tuple[str, float]) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
+_MAX_SEEDS: Final = 1_000
 _MAX_COUNT: Final = 10**9
 _ATTEMPT: Final = re.compile(r"job-[a-z0-9]+-a[0-9]+")
 _MONEY: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?")
@@ -118,6 +119,26 @@ def simulated(text: str) -> tuple[int, int]:
             f"simulated; take more hosts of fewer GPUs, for example {min(2 * hosts, MAX_SIMULATED_HOSTS)}x8"
         )
     return hosts, gpus
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    """Seeds, written `1-3` or `1,4,7-9`: each once, in ascending order."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        low = whole(first)
+        high = whole(last) if dash else low
+        if high < low or high - low >= _MAX_SEEDS:
+            raise argparse.ArgumentTypeError(f"{part[:40]!r} is no range of at most {_MAX_SEEDS} seeds: write 1-3")
+        found.update(range(low, high + 1))
+    if len(found) > _MAX_SEEDS:
+        raise argparse.ArgumentTypeError(f"{len(found)} seeds are too many: write at most {_MAX_SEEDS}")
+    return tuple(sorted(found))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between, each once, in the order in which they are written."""
+    return tuple(dict.fromkeys(name(part) for part in text.split(",")))
 
 
 def name(text: str) -> str:

@@ -10,8 +10,9 @@ from typing import Any, Final, assert_never
 from fairlease.cli.proposals import proposals
 from fairlease.cli.shares import shares
 from fairlease.cli.table import Column, Style, facts, table
-from fairlease.cli.wording import ago, count, foot, gpu_hours, length, share, until
+from fairlease.cli.wording import ago, count, foot, length, share, until
 from fairlease.core.words import about
+from fairlease.figures.wording import gpu_hours
 from fairlease_schemas.explain import (
     AttemptView,
     CommandAnswer,

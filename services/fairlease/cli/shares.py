@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlease.cli.table import Column, Style, table
-from fairlease.cli.wording import foot, gpu_hours, share
+from fairlease.cli.wording import foot, share
+from fairlease.figures.wording import gpu_hours
 from fairlease_schemas.explain import BudgetNode, SharesView
 
 NO_BUDGETS: Final = "no budgets yet, `fairlease budget set NAME --weight 1` makes one; "

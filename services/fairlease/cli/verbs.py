@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from fairlease.cli.leaves import Verbs, command, group
 from fairlease.cli.parser import (
     Parser,
     account,
@@ -17,13 +18,10 @@ from fairlease.cli.parser import (
     agent,
     answer_options,
     array,
-    begin,
     block,
     bot,
     budget_or_root,
     check,
-    factor,
-    grid,
     identity_options,
     instant,
     job,
@@ -43,6 +41,7 @@ from fairlease.cli.parser import (
     simulated,
     whole,
 )
+from fairlease.cli.simulation_verbs import add_simulations
 
 SERVICES: Final = ("admission", "ledger", "ranker", "placement", "preemption", "health", "explainer", "agent")
 STATES: Final = (
@@ -54,8 +53,6 @@ _QUESTIONS: Final = "fairlease.cli.questions"
 _WISHES: Final = "fairlease.cli.wishes"
 _POLICY: Final = "fairlease.cli.policy"
 _LOGS: Final = "fairlease.cli.logs"
-
-_Verbs = argparse._SubParsersAction  # noqa: SLF001 - argparse gives this type no public name
 
 
 class _Version(argparse.Action):
@@ -89,21 +86,8 @@ def build() -> Parser:
     return root
 
 
-def _leaf(verbs: "_Verbs[Parser]", word: str, module: str, parents: list[Parser], *, about: str) -> Parser:
-    """One command, carried out by `module`."""
-    leaf = verbs.add_parser(word, help=about, description=about[0].upper() + about[1:] + ".", parents=parents)
-    leaf.set_defaults(module=module, leaf=leaf)
-    return leaf
-
-
-def _branch(verbs: "_Verbs[Parser]", word: str, about: str) -> "_Verbs[Parser]":
-    """A word that needs a second one, such as `job show`."""
-    branch = verbs.add_parser(word, help=about, description=about[0].upper() + about[1:] + ".")
-    return branch.add_subparsers(title="commands", dest="action", metavar="COMMAND", required=True)
-
-
-def _add_submit(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
-    leaf = _leaf(verbs, "submit", "fairlease.cli.submit", parents, about="hand in a job: a contract file, or -- CMD")
+def _add_submit(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
+    leaf = command(verbs, "submit", "fairlease.cli.submit", parents, about="hand in a job: a contract file, or -- CMD")
     leaf.usage = "fairlease submit [FILE] [options] [-- CMD ...]"
     leaf.set_defaults(takes_command=True)
     leaf.add_argument("file", nargs="?", metavar="FILE", help="contract in YAML or JSON, - for standard input")
@@ -184,9 +168,9 @@ def _add_more_terms(leaf: Parser) -> None:
     more.add_argument("--start-limit", type=length, metavar="LENGTH", help="how long the gang may take to start (10m)")
 
 
-def _add_bundle(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+def _add_bundle(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
     about = "the digest of a directory as a code bundle; uploads nothing"
-    leaf = _leaf(verbs, "bundle", "fairlease.cli.bundle", parents, about=about)
+    leaf = command(verbs, "bundle", "fairlease.cli.bundle", parents, about=about)
     leaf.add_argument("directory", metavar="DIR", help="what .fairleaseignore names in it stays out, and .git")
 
 
@@ -195,8 +179,8 @@ def _past(leaf: Parser) -> None:
     leaf.add_argument("--at", type=positive, metavar="POSITION", help="as it was at this position of the log")
 
 
-def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
-    queue = _leaf(verbs, "queue", _QUESTIONS, parents, about="running and waiting jobs, with reasons")
+def _add_questions(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
+    queue = command(verbs, "queue", _QUESTIONS, parents, about="running and waiting jobs, with reasons")
     queue.set_defaults(question="queue")
     queue.add_argument("--limit", type=positive, default=50, metavar="N", help="rows at most (50)")
     queue.add_argument("--budget", type=name, metavar="NAME", help="only jobs of this budget")
@@ -205,16 +189,16 @@ def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     whose = queue.add_mutually_exclusive_group()
     whose.add_argument("--me", action="store_true", help="only jobs of the asking account")
     whose.add_argument("--submitter", type=name, metavar="NAME", help="only jobs of this account")
-    why = _leaf(verbs, "why", _QUESTIONS, parents, about="why a job is where it is, and what would change it")
+    why = command(verbs, "why", _QUESTIONS, parents, about="why a job is where it is, and what would change it")
     why.set_defaults(question="why")
     why.add_argument("job", type=job, metavar="JOB")
     _past(why)
     why.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the sentences (en)")
-    rank = _leaf(verbs, "rank", _QUESTIONS, parents, about="who is next, and by which numbers")
+    rank = command(verbs, "rank", _QUESTIONS, parents, about="who is next, and by which numbers")
     rank.set_defaults(question="rank")
     rank.add_argument("--limit", type=positive, default=50, metavar="N", help="rows at most (50)")
     _past(rank)
-    plan = _leaf(
+    plan = command(
         verbs, "plan", "fairlease.cli.plan", parents, about="what would happen to a contract now; submits nothing"
     )
     plan.usage = "fairlease plan [FILE] [options] [-- CMD ...]"
@@ -222,41 +206,41 @@ def _add_questions(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     plan.add_argument("file", nargs="?", metavar="FILE", help="contract in YAML or JSON, - for standard input")
     plan.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the sentences (en)")
     _add_terms(plan)
-    shares = _leaf(verbs, "shares", _QUESTIONS, parents, about="the budget tree: entitled, used, promised, standing")
+    shares = command(verbs, "shares", _QUESTIONS, parents, about="the budget tree: entitled, used, promised, standing")
     shares.set_defaults(question="shares", budget=None)
     _past(shares)
-    _leaf(verbs, "hosts", _QUESTIONS, parents, about="hosts, their devices and holds").set_defaults(question="hosts")
+    command(verbs, "hosts", _QUESTIONS, parents, about="hosts, their devices and holds").set_defaults(question="hosts")
 
 
-def _add_job(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
-    words = _branch(verbs, "job", "one job: show, logs, attach, cancel, hold, release")
-    show = _leaf(words, "show", _QUESTIONS, parents, about="a job, its contract and its attempts")
+def _add_job(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
+    words = group(verbs, "job", "one job: show, logs, attach, cancel, hold, release")
+    show = command(words, "show", _QUESTIONS, parents, about="a job, its contract and its attempts")
     show.set_defaults(question="job")
     show.add_argument("job", type=job, metavar="JOB")
-    logs = _leaf(words, "logs", _LOGS, parents, about="what the job wrote")
+    logs = command(words, "logs", _LOGS, parents, about="what the job wrote")
     logs.add_argument("job", type=job, metavar="JOB")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the job is over")
     logs.add_argument("--attempt", type=positive, metavar="N", help="this attempt (the latest)")
     logs.add_argument("--host", type=name, metavar="NAME", help="only the part on this host")
-    attach = _leaf(words, "attach", "fairlease.cli.attach", parents, about="a job's terminal; ctrl-] d leaves it")
+    attach = command(words, "attach", "fairlease.cli.attach", parents, about="a job's terminal; ctrl-] d leaves it")
     attach.add_argument("job", type=job, metavar="JOB")
     attach.add_argument("--read-only", action="store_true", help="look on, type nothing")
-    cancel = _leaf(words, "cancel", _WISHES, [*parents, answer_options()], about="end a job, by its grace if it runs")
+    cancel = command(words, "cancel", _WISHES, [*parents, answer_options()], about="end a job, by its grace if it runs")
     cancel.set_defaults(wish="cancel-job")
     cancel.add_argument("job", type=job, metavar="JOB")
-    hold = _leaf(words, "hold", _WISHES, [*parents, answer_options()], about="keep a waiting job from competing")
+    hold = command(words, "hold", _WISHES, [*parents, answer_options()], about="keep a waiting job from competing")
     hold.set_defaults(wish="hold-job")
     hold.add_argument("job", type=job, metavar="JOB")
     hold.add_argument("--reason", default="", metavar="TEXT", help="kept in the log with the hold")
-    release = _leaf(words, "release", _WISHES, [*parents, answer_options()], about="let a held job compete again")
+    release = command(words, "release", _WISHES, [*parents, answer_options()], about="let a held job compete again")
     release.set_defaults(wish="release-job")
     release.add_argument("job", type=job, metavar="JOB")
 
 
-def _add_evaluation(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
-    words = _branch(verbs, "evaluation", "an evaluation: record what became of it")
+def _add_evaluation(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
+    words = group(verbs, "evaluation", "an evaluation: record what became of it")
     about = "say that an evaluation was passed, failed, or came to no result"
-    record = _leaf(words, "record", _WISHES, [*parents, answer_options()], about=about)
+    record = command(words, "record", _WISHES, [*parents, answer_options()], about=about)
     record.set_defaults(wish="record-evaluation")
     record.add_argument("evaluation", type=name, metavar="NAME", help="the evaluation that jobs name")
     record.add_argument("--outcome", choices=("passed", "failed", "error"), required=True, help="what it came to")
@@ -266,14 +250,14 @@ def _add_evaluation(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     record.add_argument("--request-id", metavar="ID", help="the same id again is the same record (random)")
 
 
-def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+def _add_host_and_budget(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
     asking = [*parents, answer_options()]
-    hosts = _branch(verbs, "host", "one host: cordon, drain, undrain, return")
-    cordon = _leaf(hosts, "cordon", _WISHES, asking, about="give a host no new work; what runs there goes on")
+    hosts = group(verbs, "host", "one host: cordon, drain, undrain, return")
+    cordon = command(hosts, "cordon", _WISHES, asking, about="give a host no new work; what runs there goes on")
     cordon.set_defaults(wish="cordon-host")
     cordon.add_argument("host", type=name, metavar="HOST")
     cordon.add_argument("--reason", default="", metavar="TEXT", help="said wherever the hold is shown")
-    drain = _leaf(
+    drain = command(
         hosts, "drain", _WISHES, asking, about="empty a host for oneself; no window is broken, but at a deadline"
     )
     drain.set_defaults(wish="request-drain")
@@ -289,10 +273,10 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
         help="so long from now everybody left is told to leave, windows or not, and has grace and margin (never)",
     )
     drain.add_argument("--external-id", default="", metavar="TEXT", help="a ticket's number, kept with the drain")
-    undrain = _leaf(hosts, "undrain", _WISHES, asking, about="call off one's own drain of a host")
+    undrain = command(hosts, "undrain", _WISHES, asking, about="call off one's own drain of a host")
     undrain.set_defaults(wish="undrain-host")
     undrain.add_argument("host", type=name, metavar="HOST")
-    back = _leaf(hosts, "return", _WISHES, asking, about="take back one's own hold on a host")
+    back = command(hosts, "return", _WISHES, asking, about="take back one's own hold on a host")
     back.set_defaults(wish="return-host")
     back.add_argument("host", type=name, metavar="HOST")
     back.add_argument(
@@ -303,13 +287,13 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
         metavar="NAME=CODE[:TEXT]",
         help="a check that was made just now: 0 ok, 1 warning, 2 critical, 3 unknown; repeatable",
     )
-    budgets = _branch(verbs, "budget", "the budget tree: show, set, member")
-    show = _leaf(
+    budgets = group(verbs, "budget", "the budget tree: show, set, member")
+    show = command(
         budgets, "show", _QUESTIONS, parents, about="how a budget and those below it are set, and their shares"
     )
     show.set_defaults(question="shares", has_settings=True)
     show.add_argument("budget", nargs="?", type=name, metavar="NAME")
-    change = _leaf(budgets, "set", _WISHES, asking, about="make, move or re-weight a budget")
+    change = command(budgets, "set", _WISHES, asking, about="make, move or re-weight a budget")
     change.set_defaults(wish="change-budget")
     change.add_argument("budget", type=name, metavar="NAME")
     change.add_argument("--weight", type=whole, required=True, metavar="N", help="against its siblings' weights")
@@ -323,19 +307,19 @@ def _add_host_and_budget(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None
         "--burst-permille", type=whole, metavar="N", help="GPUs held while others wait, of the entitled; 0: no cap"
     )
     _propose(change)
-    member = _leaf(budgets, "member", _WISHES, asking, about="let an account submit in a budget, lead it, or neither")
+    member = command(budgets, "member", _WISHES, asking, about="let an account submit in a budget, lead it, or neither")
     member.set_defaults(wish="change-member")
     member.add_argument("budget", type=budget_or_root, metavar="NAME", help="a budget, or / for the whole cell")
     member.add_argument("member", type=account, metavar="ACCOUNT", help="an account, or '*' for everybody")
     member.add_argument("--role", choices=("member", "lead", "none"), default="member", help="(member)")
 
 
-def _add_policy(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
+def _add_policy(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
     asking = [*parents, answer_options()]
-    words = _branch(verbs, "policy", "the numbers the cell is run by: show, set, proposals, accept")
-    _leaf(words, "show", _QUESTIONS, parents, about="the policy in force").set_defaults(question="policy")
+    words = group(verbs, "policy", "the numbers the cell is run by: show, set, proposals, accept")
+    command(words, "show", _QUESTIONS, parents, about="the policy in force").set_defaults(question="policy")
     about = "put other numbers in force, or propose to"
-    change = _leaf(words, "set", _POLICY, asking, about=about)
+    change = command(words, "set", _POLICY, asking, about=about)
     change.set_defaults(wish="change-policy")
     change.add_argument("name", type=name, metavar="NAME", help="what the policy with these numbers is called")
     change.add_argument(
@@ -347,8 +331,8 @@ def _add_policy(verbs: "_Verbs[Parser]", parents: list[Parser]) -> None:
     change.add_argument("--reason", default="", metavar="TEXT", help="kept in the log with the change")
     _propose(change)
     about = "changes that somebody proposed, and what simulations of them found"
-    _leaf(words, "proposals", _QUESTIONS, parents, about=about).set_defaults(question="proposals")
-    accept = _leaf(words, "accept", _POLICY, asking, about="let a proposal of policy or budgets hold")
+    command(words, "proposals", _QUESTIONS, parents, about=about).set_defaults(question="proposals")
+    accept = command(words, "accept", _POLICY, asking, about="let a proposal of policy or budgets hold")
     accept.set_defaults(wish="accept-change")
     accept.add_argument("proposal", type=name, metavar="PROPOSAL")
     accept.add_argument("--report", metavar="DIGEST", help="the report on it that you have read")
@@ -360,19 +344,21 @@ def _propose(change: Parser) -> None:
     change.add_argument("--propose", type=name, metavar="PROPOSAL", help="change nothing yet: simulate it first")
 
 
-def _add_figures(verbs: "_Verbs[Parser]") -> None:
+def _add_figures(verbs: "Verbs[Parser]") -> None:
     """What a log shows of a period: the figures, who used what, and what it cost."""
-    metrics = _leaf(
+    metrics = command(
         verbs, "metrics", "fairlease.cli.metrics", [output_options()], about="how the cell did, from its log"
     )
     metrics.add_argument("--pool", type=name, metavar="NAME", help="only this pool")
     metrics.add_argument("--job", type=job, metavar="JOB", help="only this job")
-    acct = _leaf(
+    acct = command(
         verbs, "acct", "fairlease.cli.acct", [output_options()], about="what each attempt used and was charged"
     )
     acct.add_argument("jobs", nargs="*", type=job, metavar="JOB", help="only these (all)")
     acct.add_argument("--state", choices=STATES, metavar="STATE", help="only jobs in this state: " + ", ".join(STATES))
-    cost = _leaf(verbs, "cost", "fairlease.cli.cost", [output_options()], about="GPU-hours and money, and per success")
+    cost = command(
+        verbs, "cost", "fairlease.cli.cost", [output_options()], about="GPU-hours and money, and per success"
+    )
     cost.add_argument("--by", choices=COSTS, default="budget", help="what a row is (budget)")
     cost.add_argument("--pool", type=name, metavar="NAME", help="only this pool")
     cost.add_argument(
@@ -392,58 +378,30 @@ def _add_figures(verbs: "_Verbs[Parser]") -> None:
         leaf.add_argument("--log", metavar="FILE", help="a saved log instead of the running cell's")
 
 
-def _add_programs(verbs: "_Verbs[Parser]") -> None:
-    replay = _leaf(
+def _add_programs(verbs: "Verbs[Parser]") -> None:
+    replay = command(
         verbs, "replay", "fairlease.replay.command", [output_options()], about="decide a log again and compare"
     )
     source = replay.add_mutually_exclusive_group(required=True)
     source.add_argument("log", nargs="?", metavar="LOG", help="an exported log")
     source.add_argument("--live", action="store_true", help="the log of the running cell")
     replay.add_argument("--save", metavar="FILE", help="with --live: also write the log here, one record to a line")
-    trace = _branch(verbs, "trace", "recorded workloads")
+    trace = group(verbs, "trace", "recorded workloads")
     about = "play a trace on a cell of its own"
-    play = _leaf(trace, "play", "fairlease.trace.command", [output_options()], about=about)
+    play = command(trace, "play", "fairlease.trace.command", [output_options()], about=about)
     play.add_argument("file", metavar="FILE")
     play.add_argument("--hosts", type=simulated, default=(20, 8), metavar="HxG", help="simulated hosts x GPUs (20x8)")
     play.add_argument("--speed", type=ratio, default=1.0, metavar="N", help="trace seconds per second (1)")
     play.add_argument("--cut", type=ratio, metavar="S", help="no job runs longer than S seconds of the cell's time")
     play.add_argument("--limit", type=positive, metavar="N", help="the first N jobs only")
     play.add_argument("--keep", metavar="DIR", help="keep the cell's state in this new directory")
-    about = "play a workload in virtual time with the services' own rules"
-    simulate = _leaf(verbs, "simulate", "fairlease.simulator.command", [output_options()], about=about)
-    what = simulate.add_mutually_exclusive_group(required=True)
-    what.add_argument("--workload", metavar="lab-1024|FILE.toml", help="the reference workload, or one in its form")
-    what.add_argument("--trace", metavar="FILE", help="a philly, helios or muri table, packed or not, or a saved log")
-    _add_trace_options(simulate)
-    simulate.add_argument("--hosts", type=grid, metavar="HxG", help="hosts x GPUs (128x8)")
-    simulate.add_argument("--days", type=ratio, metavar="N", help="measured days of the workload (30)")
-    simulate.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
-    simulate.add_argument("--seed", type=whole, default=1, metavar="N", help="of all chance (1)")
-    simulate.add_argument("--policy", choices=("budget-window",), default="budget-window", help="budget-window")
-    simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
+    add_simulations(verbs)
     _add_cell(verbs)
 
 
-def _add_trace_options(simulate: Parser) -> None:
-    """What is asked of a trace; the rules of the report say what came of it."""
-    trace = simulate.add_argument_group("of a trace")
-    formats = ("philly", "helios", "muri", "log")
-    trace.add_argument("--format", choices=formats, help="what the trace must be; else what its first line says")
-    about = "leave out what arrives before: a date and time, or a length after the first arrival"
-    trace.add_argument("--from", dest="begin", type=begin, metavar="TIME", help=about)
-    trace.add_argument("--limit", type=positive, metavar="N", help="the first N jobs only")
-    trace.add_argument("--runtime-factor", type=factor, metavar="X", help="multiply runtimes and limits (1)")
-    trace.add_argument("--load", type=factor, metavar="X", help="divide the gaps between arrivals (1)")
-    trace.add_argument("--weights", choices=("equal", "gpu-hours"), help="of the teams' budgets (equal)")
-    trace.add_argument("--checkpoint", type=length_ms, metavar="LENGTH", help="work between two checkpoints (15m)")
-    trace.add_argument("--startup", type=length_ms, metavar="LENGTH", help="from a grant to work (no time)")
-    about = "a host breaks once in N days in the mean (never)"
-    trace.add_argument("--mtbf-days", type=positive, metavar="N", help=about)
-
-
-def _add_cell(verbs: "_Verbs[Parser]") -> None:
+def _add_cell(verbs: "Verbs[Parser]") -> None:
     """What runs a cell or a part of it, and looks after it."""
-    up = _leaf(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
+    up = command(verbs, "up", "fairlease.cli.up", [], about="start the bus, the services and an agent here")
     up.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="simulated hosts x GPUs, for example 4x8")
     up.add_argument("--replicas", type=positive, default=1, metavar="N", help="processes of each service (1)")
     _add_people(up)
@@ -456,25 +414,25 @@ def _add_cell(verbs: "_Verbs[Parser]") -> None:
     _add_certs(verbs)
     _add_bus(verbs)
     _add_backup(verbs)
-    serve = _leaf(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
+    serve = command(verbs, "serve", "fairlease.cli.serve", [], about="run one service in the foreground")
     serve.add_argument("service", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
     serve.add_argument("--simulate-gpus", type=simulated, metavar="HxG", help="agent: simulated hosts x GPUs")
     serve.add_argument(
         "--first-host", type=positive, default=1, metavar="N", help="agent: number of its first host (1)"
     )
     _add_site(serve)
-    _leaf(
+    command(
         verbs,
         "doctor",
         "fairlease.cli.doctor",
         [output_options(), identity_options()],
         about="what is wrong, and how to mend it",
     )
-    debug = _branch(verbs, "debug", "what to show to somebody who helps")
+    debug = group(verbs, "debug", "what to show to somebody who helps")
     about = "one file without secrets: versions, settings, logs, streams, the doctor's report"
-    bundle = _leaf(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
+    bundle = command(debug, "bundle", "fairlease.cli.debug", [output_options(), identity_options()], about=about)
     bundle.add_argument("file", metavar="FILE", help="a new file, such as cell.tar.gz")
-    _leaf(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
+    command(verbs, "demo", "fairlease.cli.demo", [output_options()], about="the whole point in under two minutes")
 
 
 def _add_people(up: Parser) -> None:
@@ -502,9 +460,9 @@ def _add_people(up: Parser) -> None:
     )
 
 
-def _add_certs(verbs: "_Verbs[Parser]") -> None:
+def _add_certs(verbs: "Verbs[Parser]") -> None:
     about = "make the certificates of the bus, with an authority of their own"
-    certs = _leaf(verbs, "certs", "fairlease.cli.certs", [], about=about)
+    certs = command(verbs, "certs", "fairlease.cli.certs", [], about=about)
     certs.add_argument(
         "--name",
         type=address,
@@ -518,27 +476,27 @@ def _add_certs(verbs: "_Verbs[Parser]") -> None:
     again.add_argument("--force", action="store_true", help="a new authority; whoever connects must be told its ca.crt")
 
 
-def _add_bus(verbs: "_Verbs[Parser]") -> None:
-    bus = _branch(verbs, "bus", "the bus of a cell that something else than `up` keeps running")
+def _add_bus(verbs: "Verbs[Parser]") -> None:
+    bus = group(verbs, "bus", "the bus of a cell that something else than `up` keeps running")
     about = "write the keys, accounts and server configurations of a cell"
-    write = _leaf(bus, "write", "fairlease.cli.bus", [], about=about)
+    write = command(bus, "write", "fairlease.cli.bus", [], about=about)
     write.add_argument("file", type=Path, metavar="CELL.toml", help="its servers, accounts and agents")
     write.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to; keys that are there stay")
-    declare = _leaf(bus, "declare", "fairlease.cli.bus", [], about="make the streams of the cell that are missing")
+    declare = command(bus, "declare", "fairlease.cli.bus", [], about="make the streams of the cell that are missing")
     declare.add_argument("file", type=Path, metavar="CELL.toml", help="as for `write`")
     declare.add_argument(
         "--wait", type=length_ms, default=30_000, dest="wait_ms", metavar="LENGTH", help="for the servers (30s)"
     )
-    serve = _leaf(bus, "serve", "fairlease.cli.bus", [], about="become one server of the bus, of the checked program")
+    serve = command(bus, "serve", "fairlease.cli.bus", [], about="become one server of the bus, of the checked program")
     serve.add_argument("conf", type=Path, metavar="FILE", help="the server's configuration, as `write` made it")
 
 
-def _add_backup(verbs: "_Verbs[Parser]") -> None:
+def _add_backup(verbs: "Verbs[Parser]") -> None:
     module, about = "fairlease.cli.backup", "a cell of `up` as one file, made while it runs"
-    leaf = _leaf(verbs, "backup", module, [output_options()], about=about)
+    leaf = command(verbs, "backup", module, [output_options()], about=about)
     leaf.add_argument("file", metavar="FILE", help="a new file; as much room beside it as the cell has on disk")
     leaf.add_argument("--with-keys", action="store_true", help="also the keys: who reads the file is then everybody")
-    leaf = _leaf(
+    leaf = command(
         verbs, "restore", module, [output_options()], about="a cell from a backup, into an empty FAIRLEASE_HOME"
     )
     leaf.add_argument("file", metavar="FILE", help="what `fairlease backup` wrote")

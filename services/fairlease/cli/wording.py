@@ -1,6 +1,6 @@
-"""Numbers in the words of people: how long ago, how many GPU-hours, what share.
+"""Numbers in the words of people: how long ago, how many, what share.
 
-Only here and in the pages do hours and per cents appear; everything behind speaks integers. All
+Only here, in `figures.wording` and in the pages do hours and per cents appear; everything behind speaks integers. All
 rounding is to the nearest with halves up, in integers, so that a golden text is the same everywhere.
 """
 
@@ -44,15 +44,6 @@ def _passed(length_ms: int) -> str:
 def length(length_ms: int) -> str:
     """A length as contracts write it, to the second: `1h30m`; `idle` and the like are the caller's to say."""
     return format_length(length_ms - length_ms % SECOND_MS if abs(length_ms) >= SECOND_MS else length_ms)
-
-
-def gpu_hours(gpu_ms: int) -> str:
-    """GPU-hours with one decimal, halves up; what is there and smaller says so."""
-    tenths = (gpu_ms * 10 + HOUR_MS // 2) // HOUR_MS
-    if tenths == 0 and gpu_ms > 0:
-        return "<0.1"
-    sign = "-" if tenths < 0 else ""
-    return f"{sign}{abs(tenths) // 10:,}.{abs(tenths) % 10}"
 
 
 def share(permille: int | None) -> str:

@@ -3,12 +3,15 @@
 import argparse
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import IO, Any, Final
 
 from fairlease.simulator.asked import problem_of, simulate
 from fairlease.simulator.machines import SimulationWrong
+from fairlease.simulator.page.file import problem_of_place, put
+from fairlease.simulator.page.simulation import simulation_page
 from fairlease.simulator.workload_file import WorkloadWrong
 from fairlease.trace.cells import TraceWrong
 from fairlease.trace.complaint import DATA_FORMATS, complain
@@ -16,6 +19,7 @@ from fairlease.trace.complaint import DATA_FORMATS, complain
 GOOD: Final = 0
 USAGE: Final = 64
 WRONG_INPUT: Final = 65
+_NUMBERS: Final = re.compile(r"\[\s+([-0-9.,\s]+?)\s+\]")
 _SHOWN: Final = ("policy", "seed", "hosts", "gpus", "days", "availability", "occupancy", "impact", "progress")
 _GROUPS: Final = ("jobs", "completion", "preemption", "promises", "speed")
 
@@ -24,19 +28,26 @@ def run(args: argparse.Namespace) -> int:
     """0 with a report; 64 for options that do not go together, 65 for a workload that is wrong."""
     is_data = args.output in DATA_FORMATS
     try:
-        problem = problem_of(args)
+        problem = problem_of(args) or problem_of_place(args.html)
         if problem:
             return complain(problem, USAGE, is_data=is_data)
         with _log(args.log) as log:
             report = simulate(args, log)
+        if args.html:
+            put(args.html, simulation_page(report, args.lang))
     except (TraceWrong, WorkloadWrong, SimulationWrong, OSError) as error:
         return complain(f"{args.trace or args.workload} cannot be simulated\n{error}", WRONG_INPUT, is_data=is_data)
     if is_data:
-        indent = None if args.output == "jsonl" else 2
-        sys.stdout.write(json.dumps(report, ensure_ascii=False, indent=indent) + "\n")
+        sys.stdout.write(as_json(report, is_line=args.output == "jsonl"))
     else:
         sys.stdout.write(_table(report))
     return GOOD
+
+
+def as_json(report: dict[str, Any], *, is_line: bool) -> str:
+    """The report as one line, or laid out for reading, with every list of numbers on a line of its own."""
+    text = json.dumps(report, ensure_ascii=False, indent=None if is_line else 2)
+    return _NUMBERS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text) + "\n"
 
 
 def _log(path: str | None) -> contextlib.AbstractContextManager[IO[bytes] | None]:

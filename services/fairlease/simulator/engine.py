@@ -15,8 +15,7 @@ from fairlease.core.decision import record_of
 from fairlease.core.dues import NEVER_MS
 from fairlease.core.state import IDLE, PLACED, RANKED
 from fairlease.core.world import World
-from fairlease_schemas.commands import OWNERS as VERBS
-from fairlease_schemas.commands import CancelJob, CordonHost, ReleaseJob, RequestDrain, ReturnHost
+from fairlease_schemas.commands import OWNERS, VERBS
 from fairlease_schemas.envelope import Answer, Record, Said, Submitted, TimerFired
 from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone, RunStarted
 
@@ -24,11 +23,16 @@ T0: Final = 1_700_000_000_000
 """The instant 0 of every simulation: instants of the log are milliseconds since 1970 and never 0."""
 MAX_ANSWERS: Final = 200
 MAX_RECORDS_AT_ONCE: Final = 100_000
-_HEALTH: Final = (HostUp, CordonHost, ReturnHost, RequestDrain)
 _REPORTS: Final = (HostUp, RunStarted, RunGone, CheckpointDone)
 _STEPS: Final = {IDLE: "ranker", RANKED: "placement", PLACED: "preemption"}
 _OWNERS: Final = ("admission", "health", "ledger")
-assert set(VERBS) == set(_OWNERS)
+assert set(OWNERS) == set(_OWNERS)
+_OWNER_OF: Final[dict[type, str]] = {
+    **{VERBS[verb]: owner for owner, verbs in OWNERS.items() for verb in verbs},
+    **dict.fromkeys((Submitted, RunStarted, RunGone, CheckpointDone), "admission"),
+    HostUp: "health",
+}
+"""Which service answers what is said."""
 
 Happening = Callable[[], None]
 Watch = Callable[[World, Record], None]
@@ -69,10 +73,7 @@ class Engine:
 
     def say(self, said: Said, who: str) -> None:
         """A message of this instant, to the service that owns it."""
-        owner = "health" if isinstance(said, _HEALTH) else "ledger"
-        if isinstance(said, Submitted | CancelJob | ReleaseJob | RunStarted | RunGone | CheckpointDone):
-            owner = "admission"
-        self._inbox[owner].append((int(isinstance(said, Submitted)), who, said))
+        self._inbox[_OWNER_OF[type(said)]].append((int(isinstance(said, Submitted)), who, said))
 
     def run(self, until_ms: int) -> None:
         """Everything up to and including that instant."""

@@ -84,6 +84,7 @@ class Machines:
         self._runs: dict[AttemptId, _Run] = {}
         self._stops: dict[JobId, Stream] = {}
         self.engine: Engine | None = None
+        self.on_refused: Callable[[JobRefused], None] = refuse
 
     @property
     def _engine(self) -> Engine:
@@ -110,10 +111,7 @@ class Machines:
                     self._stops.pop(event.job, None)
                     self._on_over(event.job)
                 case JobRefused():
-                    raise SimulationWrong(
-                        f"{event.job} of {event.account} was refused: "
-                        + "; ".join(f"{p.field} {p.value}: {p.limit} (rule {p.rule})" for p in event.problems)
-                    )
+                    self.on_refused(event)
                 case _:
                     pass
 
@@ -225,6 +223,14 @@ class Machines:
     def repaired(self, host: HostId) -> None:
         """The host takes work again."""
         self._engine.say(ReturnHost(host=host), WATCHMAN)
+
+
+def refuse(event: JobRefused) -> None:
+    """A workload that a cell refuses is wrong."""
+    raise SimulationWrong(
+        f"{event.job} of {event.account} was refused: "
+        + "; ".join(f"{p.field} {p.value}: {p.limit} (rule {p.rule})" for p in event.problems)
+    )
 
 
 def host_up(name: HostId, pool: str, gpus: int, block: str) -> HostUp:

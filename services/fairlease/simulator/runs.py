@@ -21,6 +21,7 @@ from fairlease.simulator.owners import Owners
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.quantiles import FAULT, exponential
 from fairlease.simulator.scenario import Scenario, lab_1024, unserviced
+from fairlease.simulator.series import Course
 from fairlease.simulator.workload_file import scenario_of
 from fairlease.trace.recorded import Outcome, Recorded, Rule, met
 from fairlease.trace.workload import Task, Workload
@@ -45,8 +46,9 @@ class Simulation:
     def __init__(self, policy: str, seed: int, stopping: Stopping, period: Period, log: IO[bytes] | None) -> None:
         self.policy, self.seed, self.period = policy, seed, period
         self.meter = Meter(period)
+        self.course = Course(self.meter, period)
         self.machines = Machines(seed, stopping, self._is_over)
-        self.followers: list[Callable[[World, Record], None]] = [self.machines.follow]
+        self.followers: list[Callable[[World, Record], None]] = [self.course.follow, self.machines.follow]
         self.on_over: Callable[[JobId], None] = lambda _job: None
         seal = None if log is None else _sealed
         keep = len if log is None else log.write
@@ -55,6 +57,7 @@ class Simulation:
         self.machines.engine = self.engine
 
     def _watch(self, world: World, record: Record) -> None:
+        self.course.passes(world.log_time_ms)
         self.meter.take(world, record)
         for follow in self.followers:
             follow(world, record)
@@ -79,6 +82,7 @@ class Simulation:
     def report(self, digest: str, rules: list[Data]) -> Data:
         """The SimulationReport (docs/outputs.md)."""
         world = self.engine.world
+        series = self.course.result(world, self.engine.now_ms)
         found = report_of(self.meter.report(world))
         wall_s = time.perf_counter() - self._started_s
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
@@ -97,6 +101,7 @@ class Simulation:
                 "peak_rss_mib": round(peak, 1),
             },
             "rules": rules,
+            "series": msgspec.to_builtins(series),
         }
 
 
@@ -113,11 +118,12 @@ def simulate_lab(
     warm_up_ms: int | None = None,
     log: IO[bytes] | None = None,
     file: Path | None = None,
+    tell: Callable[[int], None] | None = None,
 ) -> Data:
     """lab-1024, or the workload of a file, on so many hosts (0: the file's) and times.
 
-    SimulationWrong if a job is refused; WorkloadWrong, with every problem found, for a file that is no workload;
-    OSError when it cannot be read.
+    `tell` is told with every record how much of the time is over, in permille. SimulationWrong if a job is refused;
+    WorkloadWrong, with every problem found, for a file that is no workload; OSError when it cannot be read.
     """
     scenario, digest, quantiles = scenario_of(file)
     cluster, rules = scenario.cluster, []
@@ -138,6 +144,8 @@ def simulate_lab(
     run.followers.append(upkeep.follow)
     demand = ClosedLoop(run.engine, run.machines, scenario, count * cluster.gpus_per_host, seed, quantiles)
     run.on_over = demand.over
+    if tell is not None:
+        run.followers.append(lambda world, _record: tell((world.log_time_ms - T0) * 1000 // (period.until_ms - T0)))
     demand.begin()
     run.engine.run(period.until_ms)
     return run.report(digest, rules)

@@ -128,6 +128,13 @@ class Shares:
         for name, leaf in self._leaves.items():
             self._rate(name, leaf)
 
+    def sums(self) -> tuple[dict[BudgetId, int], dict[BudgetId, int]]:
+        """(held, due) in GPU-ms by leaf so far, dues rounded down; a leaf that neither held nor was due is left out."""
+        now_ms = self._pyramid.now_ms
+        found = {name: (leaf.held.upto(now_ms), leaf.due.upto(now_ms) // PPM) for name, leaf in self._leaves.items()}
+        known = {name: both for name, both in sorted(found.items()) if any(both)}
+        return {name: held for name, (held, _) in known.items()}, {name: due for name, (_, due) in known.items()}
+
     def result(self, tree: Tree, standings: Mapping[PoolId, Iterable[NodeStanding]]) -> Fairness:
         """The figures now; `standings` of every pool at this instant, for the share error."""
         now_ms = self._pyramid.now_ms

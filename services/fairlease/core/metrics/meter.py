@@ -19,6 +19,7 @@ from fairlease.core.budget import Tree
 from fairlease.core.fairshare.rank import has_work
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Job
+from fairlease.core.metrics.course import Sums, sums
 from fairlease.core.metrics.demand import Demand
 from fairlease.core.metrics.fairness import Fairness, Shares
 from fairlease.core.metrics.impact import Entitled, Impact
@@ -26,7 +27,7 @@ from fairlease.core.metrics.integral import Integral, Period
 from fairlease.core.metrics.operations import Follow, Operations
 from fairlease.core.metrics.progress import Fates, Progress, cut_of
 from fairlease.core.metrics.pyramid import Levels, Pyramid, Tenancy
-from fairlease.core.metrics.quantile import Spread, spread
+from fairlease.core.metrics.quantile import Spread, curve, spread
 from fairlease.core.metrics.recovery import Evictions, Recovery
 from fairlease.core.metrics.scope import EVERYBODY, Scope
 from fairlease.core.metrics.waiting import (
@@ -35,6 +36,7 @@ from fairlease.core.metrics.waiting import (
     Promised,
     Promises,
     Waiting,
+    grouped,
     life,
     waited_in,
     waiting,
@@ -201,6 +203,21 @@ class Meter:
             recovery=self._evictions.result(self._held.upto(until_ms)),
             operations=self._follow.result(),
         )
+
+    def sums(self, at_ms: int) -> Sums:
+        """What the period's sums were at this instant. No record taken so far is later; none later is earlier."""
+        now_ms = self._period.clip(at_ms)
+        if now_ms > self._pyramid.now_ms:
+            self._advance(now_ms)
+        recovery = self._evictions.result(self._held.upto(self._pyramid.now_ms))
+        return sums(self._shares, self._fates.result(), recovery, self._promises.result())
+
+    def waits(self, world: World) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """By group of jobs how many there are, and the curve of their waits in ms, as `report` counts them."""
+        until_ms = self._period.until_ms
+        mine = (job for job in world.jobs.values() if waited_in(self._period, job) and self._has_job(world, job))
+        groups = grouped(life(job, until_ms, self._bounds) for job in mine)
+        return {name: (len(lives), curve(one.wait_ms for one in lives)) for name, lives in groups.items()}
 
     def _move(self, at_ms: int) -> None:
         """Log time is another one from this record on. What was written before time began counts with the first."""

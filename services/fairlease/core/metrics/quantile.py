@@ -17,6 +17,17 @@ def quantile(ordered: Sequence[int], permille: int) -> int | None:
     return ordered[(len(ordered) * permille + 999) // 1000 - 1]
 
 
+CURVE_PERMILLE = (1, *range(25, 1000, 25), 990, 1000)
+"""Where a curve is drawn through: the least value, every fortieth, and what only a few are above."""
+
+
+def curve(values: Iterable[int]) -> tuple[int, ...]:
+    """The quantiles at CURVE_PERMILLE of values in any order; empty of no values."""
+    ordered = sorted(values)
+    points = (quantile(ordered, permille) for permille in CURVE_PERMILLE)
+    return tuple(point for point in points if point is not None)
+
+
 def mean(values: Sequence[int]) -> int | None:
     """The mean, rounded down; None of no values."""
     return sum(values) // len(values) if values else None

@@ -118,8 +118,8 @@ def life(job: Job, now_ms: int, bounds: DebugBounds = REAL_TIME) -> Life:
     )
 
 
-def waiting(lives: Iterable[Life]) -> Waiting:
-    """The figures over these lives: of a whole fold, or of any period, budget, pool or person chosen by the caller."""
+def grouped(lives: Iterable[Life]) -> dict[str, list[Life]]:
+    """The lives by group, in the order of Waiting; every group is there, empty or not."""
     groups: dict[str, list[Life]] = {name: [] for name in (ALL, *WaitClass, GANGS)}
     for one in lives:
         groups[one.wait_class].append(one)
@@ -127,6 +127,12 @@ def waiting(lives: Iterable[Life]) -> Waiting:
             groups[ALL].append(one)
             if one.gpus >= GANG_GPUS:
                 groups[GANGS].append(one)
+    return groups
+
+
+def waiting(lives: Iterable[Life]) -> Waiting:
+    """The figures over these lives: of a whole fold, or of any period, budget, pool or person chosen by the caller."""
+    groups = grouped(lives)
     return Waiting(
         wait={name: spread(one.wait_ms for one in group) for name, group in groups.items()},
         startup={name: _spread_known(one.startup_ms for one in group) for name, group in groups.items()},

@@ -1,0 +1,224 @@
+"""`fairlease compare`: policies x seeds over all cores, the figures side by side.
+
+Everything that can be wrong is looked at before a run begins. A run that ends without figures, and an interruption,
+leave what is known: it is told with what is missing, and the exit code says that it is not all.
+"""
+
+import argparse
+import os
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fairlease.cli.exits import CONTRACT, FAILED, INTERRUPTED, OK, USAGE, CommandError
+from fairlease.cli.output import Output, output_of, print_data, print_text, tell
+from fairlease.cli.table import Column, Style, cell_width, table
+from fairlease.core.words import about
+from fairlease.simulator.comparison import Limit, compared, shown, span
+from fairlease.simulator.crew import Play, Tell, Wrong, played
+from fairlease.simulator.engine import Stuck
+from fairlease.simulator.machines import SimulationWrong
+from fairlease.simulator.page.comparison import comparison_page
+from fairlease.simulator.page.file import problem_of_place, put
+from fairlease.simulator.page.words import FIGURES
+from fairlease.simulator.policies import POLICIES
+from fairlease.simulator.runs import simulate_lab
+from fairlease.simulator.scenario import lab_1024, workload_digest
+from fairlease_schemas.comparison import Comparison, Range, Unplayed
+from fairlease_schemas.units import DAY_MS
+
+Data = dict[str, Any]
+
+_BAR: Final = 24
+_CELL: Final = 13
+_STOPPED: Final = "stopped before its end"
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 with all figures; 1 with a figure missed or a run that has none; CommandError when nothing is known."""
+    output = output_of(args)
+    limits = _limits(args.must)
+    _check(args)
+    runs = [(policy, seed) for policy in args.policies for seed in args.seeds]
+    reports, missing, is_whole = _played(runs, [_play(args, *one) for one in runs], workers_of(args.workers), output)
+    if not reports:
+        raise CommandError(
+            INTERRUPTED if not is_whole else FAILED,
+            f"no run came to its end: {missing[0].policy}, seed {missing[0].seed}: {missing[0].why}",
+        )
+    found = compared(args.policies, reports, missing, limits, _frame(args, reports[0]))
+    if args.html:
+        put(args.html, comparison_page(found, reports, args.lang))
+    if output.form in ("table", "wide"):
+        print_text(table_of(found, output.style, args.lang))
+    else:
+        print_data(output.form, msgspec.json.encode(found), found.policies)
+    for one in missing:
+        facts = {"kind": "Progress", **msgspec.to_builtins(one)}
+        tell(output, f"fairlease: {one.policy}, seed {one.seed}, has no figures: {one.why}", facts)
+    if not is_whole:
+        return INTERRUPTED
+    return FAILED if found.missed or missing else OK
+
+
+def _check(args: argparse.Namespace) -> None:
+    """CommandError for whatever no run could mend."""
+    unknown = [policy for policy in args.policies if policy not in POLICIES]
+    if unknown:
+        known = ", ".join(POLICIES)
+        raise CommandError(USAGE, f"--policies: {unknown[0]!r} is not a policy", way_out=f"the policies are {known}")
+    gpus = lab_1024().cluster.gpus_per_host
+    if args.hosts and args.hosts[1] != gpus:
+        text = f"--hosts {args.hosts[0]}x{args.hosts[1]}: the workload is of hosts with {gpus} GPUs"
+        raise CommandError(USAGE, text, way_out=f"write {args.hosts[0]}x{gpus}")
+    if problem := problem_of_place(args.html):
+        raise CommandError(USAGE, problem)
+
+
+def _limits(path: str | None) -> dict[str, Limit]:
+    if path is None:
+        return {}
+    try:
+        return msgspec.convert(tomllib.loads(Path(path).read_text(encoding="utf-8")), dict[str, Limit])
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        way_out = 'a line is a figure and its limits: "fulfilment.mean" = { least = 0.98 }, or most, or both'
+        raise CommandError(CONTRACT, f"--must {path}: {error}", way_out=way_out) from error
+
+
+def workers_of(asked: int | None) -> int:
+    """As many as were asked for, else one for each core that this process may use."""
+    return asked or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [None])
+
+
+def _play(args: argparse.Namespace, policy: str, seed: int) -> Play:
+    return partial(
+        play_lab,
+        policy=policy,
+        seed=seed,
+        hosts=args.hosts[0] if args.hosts else 0,
+        measured_ms=round(args.days * DAY_MS) if args.days else None,
+        warm_up_ms=round(args.warm_up * DAY_MS) if args.warm_up else None,
+    )
+
+
+def play_lab(
+    on_done: Tell, *, policy: str, seed: int, hosts: int, measured_ms: int | None, warm_up_ms: int | None
+) -> Data:
+    """One run of the reference workload; Wrong when the workload or the policy does not allow it."""
+    try:
+        return simulate_lab(
+            policy=policy, seed=seed, hosts=hosts, measured_ms=measured_ms, warm_up_ms=warm_up_ms, tell=on_done
+        )
+    except (SimulationWrong, Stuck) as error:
+        raise Wrong(str(error)) from error
+
+
+def _played(
+    runs: Sequence[tuple[str, int]], plays: Sequence[Play], workers: int, output: Output
+) -> tuple[list[Data], list[Unplayed], bool]:
+    """(reports in the order of the runs, runs without one, whether nobody interrupted)."""
+    found: dict[int, Data] = {}
+    why = dict.fromkeys(range(len(runs)), _STOPPED)
+    is_whole = True
+    bar = Bar(len(runs), output)
+    try:
+        for result in played(plays, workers, lambda permille: bar.show(permille, len(found))):
+            if result.report is not None:
+                found[result.number] = result.report
+            why[result.number] = result.why
+    except KeyboardInterrupt:
+        is_whole = False
+    bar.clear()
+    missing = [
+        Unplayed(policy=policy, seed=seed, why=why[number])
+        for number, (policy, seed) in enumerate(runs)
+        if number not in found
+    ]
+    return [found[number] for number in sorted(found)], missing, is_whole
+
+
+class Bar:
+    """How far it is, on a terminal's standard error alone."""
+
+    def __init__(self, runs: int, output: Output) -> None:
+        self._runs = runs
+        self._is_shown = sys.stderr.isatty() and not output.is_quiet and not output.is_data
+        self._began_s = time.monotonic()
+
+    def show(self, permille: int, done: int) -> None:
+        """So many thousandths of a run are done over all runs, and so many runs."""
+        if not self._is_shown:
+            return
+        whole = 1000 * self._runs
+        full = permille * _BAR // whole
+        gone_s = time.monotonic() - self._began_s
+        left = f", {about(round(gone_s * (whole - permille) / permille) * 1000)} left" if permille else ""
+        bar = "#" * full + "-" * (_BAR - full)
+        print(
+            f"\r[{bar}] {permille * 100 // whole} %, {done} of {self._runs} runs{left}\x1b[K", end="", file=sys.stderr
+        )
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Nothing is under way any more."""
+        if self._is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _frame(args: argparse.Namespace, report: Data) -> Data:
+    return {
+        "workload": args.workload,
+        "workload_digest": workload_digest(),
+        "hosts": report["hosts"],
+        "gpus": report["gpus"],
+        "days": report["days"],
+        "seeds": args.seeds,
+    }
+
+
+def table_of(found: Comparison, style: Style, lang: str) -> str:
+    """The figures that are told first, medians with their ranges below; as many policies side by side as fit."""
+    names = {name: words[lang] for name, words in FIGURES.items()}
+    room = style.width - max(map(cell_width, names.values()))
+    blocks: list[list[str]] = [[]]
+    left = room
+    for policy in found.policies:
+        needed = 2 + max(cell_width(policy), _CELL)
+        if blocks[-1] and left < needed:
+            blocks.append([])
+            left = room
+        blocks[-1].append(policy)
+        left -= needed
+    parts = [_block({policy: found.policies[policy] for policy in block}, names, style) for block in blocks]
+    runs = (
+        f"{len(found.runs)} runs, seeds {', '.join(map(str, found.seeds))}, {found.days:g} days on {found.hosts} hosts"
+    )
+    told = [*parts, f"{runs}\nworkload {found.workload_digest}\nresult   {found.digest}\n"]
+    told += [f"missed: {name} of {next(iter(found.policies))}\n" for name in found.missed]
+    return "\n".join(told)
+
+
+def _block(policies: dict[str, dict[str, Range]], names: dict[str, str], style: Style) -> str:
+    columns = [Column("FIGURE"), *(Column(policy, is_number=True) for policy in policies)]
+    rows: list[list[str]] = []
+    for name, title in names.items():
+        ranges = [figures.get(name) for figures in policies.values()]
+        rows.append([title, *(shown(name, one.median if one else None) for one in ranges)])
+        told = [_range(name, one) for one in ranges]
+        if any(told):
+            rows.append(["", *told])
+    return table(columns, rows, style)
+
+
+def _range(name: str, found: Range | None) -> str:
+    """From the least to the most; empty where nobody could tell them apart."""
+    if found is None or found.min is None:
+        return ""
+    least, most = shown(name, found.min), shown(name, found.max)
+    return "" if least == most else span(least, most)

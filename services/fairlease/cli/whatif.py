@@ -1,0 +1,211 @@
+"""`fairlease whatif`: a cell's own log, played again as it was and with a change; side by side with what was.
+
+The change is looked at before anything is played. What the log cannot tell is assumed by rules, and these are part of
+the answer: the log played again without the change shows what they cost.
+"""
+
+import argparse
+import tomllib
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fairlease.cli.compare import Bar, workers_of
+from fairlease.cli.exits import CONTRACT, FAILED, INTERRUPTED, OK, USAGE, CommandError, Finding
+from fairlease.cli.history import folded, opened
+from fairlease.cli.output import Output, output_of, print_data, print_text
+from fairlease.cli.table import Column, Style, facts, table
+from fairlease.cli.wording import count, length
+from fairlease.core.metrics.integral import Period
+from fairlease.core.policy_rules import policy_problems
+from fairlease.simulator.again import Change, play_again
+from fairlease.simulator.comparison import shown, what_if
+from fairlease.simulator.crew import played
+from fairlease.simulator.page.file import problem_of_place, put
+from fairlease.simulator.page.whatif import whatif_page
+from fairlease.simulator.page.words import FIGURES
+from fairlease.simulator.past import Past, Reading
+from fairlease.simulator.policies import BUDGET_WINDOW, POLICIES
+from fairlease_schemas.commands import ChangeBudget
+from fairlease_schemas.comparison import WhatIf
+from fairlease_schemas.policy import Policy
+from fairlease_schemas.units import parse_length_ms
+
+Data = dict[str, Any]
+
+_SHOWN_JOBS: Final = 10
+_WAY_OUT: Final = "`fairlease policy show -o json` names every number with its value"
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 with the answer; CommandError for a change or a log that is wrong, and when a run comes to no end."""
+    output = output_of(args)
+    change = _change(args)
+    if problem := problem_of_place(args.html):
+        raise CommandError(USAGE, problem)
+    past = _past(args.log, output)
+    _check(past, change)
+    again, would = _played(past, change, output)
+    found = what_if(past, again, would, _named(args))
+    if args.html:
+        put(args.html, whatif_page(found, past.report, again, would, args.lang))
+    if output.form in ("table", "wide"):
+        print_text(_table(found, output.style, args.lang))
+    else:
+        print_data(output.form, msgspec.json.encode(found), [one.job for one in found.jobs])
+    return OK
+
+
+def _past(path: str, output: Output) -> Past:
+    with opened(path) as log:
+        if not log.first_ms:
+            raise CommandError(
+                FAILED, "nothing has happened in this log", way_out="name the log of a cell that ran jobs"
+            )
+        period = Period(log.first_ms - 1, log.last_ms)
+        reading = Reading(period)
+        return reading.past(folded(log, period, reading.take, output))
+
+
+def _played(past: Past, change: Change, output: Output) -> tuple[Data, Data]:
+    """(the past as it was, and with the change), each played in a process of its own."""
+    plays = [partial(play_again, past=past, change=one) for one in (Change(), change)]
+    bar = Bar(len(plays), output)
+    reports: dict[int, Data] = {}
+    try:
+        for result in played(plays, workers_of(None), lambda permille: bar.show(permille, len(reports))):
+            if result.report is None:
+                raise CommandError(FAILED, f"the log cannot be played again: {result.why}")
+            reports[result.number] = result.report
+    except KeyboardInterrupt:
+        raise CommandError(INTERRUPTED, "interrupted before both were played to their end") from None
+    finally:
+        bar.clear()
+    return reports[0], reports[1]
+
+
+# the change ------------------------------------------------------------------------------------------
+def _change(args: argparse.Namespace) -> Change:
+    """What is asked for; CommandError when nothing is, or when it is no policy."""
+    if not (args.policy or args.policy_file or args.numbers or args.weight):
+        text = "nothing is to be otherwise"
+        raise CommandError(USAGE, text, way_out="say --set KEY=VALUE, --weight BUDGET=N, --policy-file or --policy")
+    if args.policy and args.policy not in POLICIES:
+        way_out = f"the policies are {', '.join(POLICIES)}"
+        raise CommandError(USAGE, f"--policy: {args.policy!r} is not a policy", way_out=way_out)
+    policy = _policy_file(args.policy_file)
+    numbers = {key: _number(key, value) for key, value in args.numbers}
+    change = Change(
+        ruler=args.policy or BUDGET_WINDOW,
+        policy=policy,
+        numbers=numbers,
+        weights={budget: _weight(budget, value) for budget, value in args.weight},
+    )
+    _judge(change.of(Policy()))
+    return change
+
+
+def _policy_file(path: str | None) -> Policy | None:
+    if path is None:
+        return None
+    try:
+        return _policy(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise CommandError(CONTRACT, f"--policy-file {path}: {error}", way_out=_WAY_OUT) from error
+
+
+def _policy(told: Mapping[str, Any]) -> Policy:
+    """A policy of these fields; ValidationError for one that there is not, and for a value of another kind."""
+    unknown = [key for key in told if key not in Policy.__struct_fields__]
+    if unknown:
+        raise msgspec.ValidationError(f"a policy has no {unknown[0]!r}")
+    return msgspec.convert(told, Policy)
+
+
+def _number(key: str, value: str) -> object:
+    """The value of a field as the policy holds it: a number, a length such as `10m` where the key ends in _ms, text."""
+    told: object = value
+    try:
+        if value.lstrip("-").isdigit():
+            told = int(value)
+        elif key.endswith("_ms"):
+            told = parse_length_ms(value)
+        return getattr(_policy({key: told}), key)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise CommandError(USAGE, f"--set {key}={value[:40]}: {error}", way_out=_WAY_OUT) from error
+
+
+def _weight(budget: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and 0 < int(value[:10]) <= 1_000_000):
+        text = f"--weight {budget}={value[:40]}: is no weight"
+        raise CommandError(USAGE, text, way_out="write a whole number from 1 to 1000000")
+    return int(value)
+
+
+def _judge(policy: Policy) -> None:
+    problems = policy_problems(policy)
+    if problems:
+        told = [Finding(one.field, one.rule, one.value, one.limit, one.way_out) for one in problems]
+        raise CommandError(CONTRACT, "no cell can be run by this policy", findings=told)
+
+
+def _check(past: Past, change: Change) -> None:
+    """CommandError for a change of what the log does not know."""
+    for one in past.policies:
+        _judge(change.of(one.policy))
+    known = {heard.said.budget for heard in past.heard if isinstance(heard.said, ChangeBudget)}
+    for budget in change.weights:
+        if budget not in known:
+            way_out = f"it knows: {', '.join(sorted(known)[:12])}"
+            raise CommandError(USAGE, f"--weight: the log makes no budget {budget[:63]}", way_out=way_out)
+
+
+def _named(args: argparse.Namespace) -> dict[str, str]:
+    """What is otherwise, as it was asked for."""
+    named = {"policy": args.policy, "policy-file": args.policy_file}
+    return {
+        **{key: value for key, value in named.items() if value},
+        **dict(args.numbers),
+        **{f"weight {budget}": value for budget, value in args.weight},
+    }
+
+
+# the answer ------------------------------------------------------------------------------------------
+def _table(found: WhatIf, style: Style, lang: str) -> str:
+    columns = [Column("FIGURE"), *(Column(title, is_number=True) for title in ("WAS", "AGAIN", "WOULD"))]
+    rows = [
+        (words[lang], *(shown(name, value) for value in (one.was, one.again, one.would)))
+        for name, words in FIGURES.items()
+        if (one := found.figures.get(name)) is not None
+    ]
+    changed = ", ".join(f"{key}={value}" for key, value in found.change.items())
+    span = f"{found.days:g} days on {count(found.hosts, 'host')}"
+    head = f"{span}; WAS: the log, AGAIN: the same played again, WOULD: with {changed}\n"
+    jobs = f"{count(found.earlier, 'job')} would start earlier than AGAIN, {found.later} later, {found.same} as then\n"
+    told = [(one.rule, f"{one.count:,}") for one in found.rules]
+    parts = [head, table(columns, rows, style), jobs]
+    if found.jobs:
+        parts.append(_jobs(found, style))
+    return "\n".join(
+        [*parts, "assumed, with how many things each met\n" + facts(((n, rule) for rule, n in told), style.width)]
+    )
+
+
+def _jobs(found: WhatIf, style: Style) -> str:
+    columns = [
+        Column("JOB"),
+        Column("BUDGET", is_flexible=True),
+        *(Column(title, is_number=True) for title in ("WAITED", "AGAIN", "WOULD")),
+    ]
+    rows = (
+        (one.job, one.budget, *(_length(value) for value in (one.was_ms, one.again_ms, one.would_ms)))
+        for one in found.jobs[:_SHOWN_JOBS]
+    )
+    return table(columns, rows, style)
+
+
+def _length(length_ms: int | None) -> str:
+    return "-" if length_ms is None else length(length_ms)

@@ -1,0 +1,109 @@
+"""A cell's past, played again: as it was, or with another policy, other numbers of it, or other weights of budgets."""
+
+import functools
+from typing import Any, Final
+
+import msgspec
+
+from fairlease.core.metrics.integral import Period
+from fairlease.core.metrics.waiting import life
+from fairlease.simulator.crew import Tell
+from fairlease.simulator.engine import T0
+from fairlease.simulator.past import Befell, Heard, Past
+from fairlease.simulator.runs import FOUNDER, Simulation
+from fairlease_schemas.commands import (
+    CancelJob,
+    ChangeBudget,
+    ChangePolicy,
+    HoldJob,
+    ReleaseJob,
+    RequestDrain,
+)
+from fairlease_schemas.envelope import Said, Submitted
+from fairlease_schemas.ids import BudgetId
+from fairlease_schemas.job import JobRefused
+from fairlease_schemas.policy import Policy
+
+Data = dict[str, Any]
+SEED: Final = 1
+_TO_ADMISSION: Final = (Submitted, CancelJob, HoldJob, ReleaseJob)
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is otherwise. `numbers` are fields of every policy in the log, `policy` takes the place of all of them."""
+
+    ruler: str = "budget-window"
+    policy: Policy | None = None
+    numbers: dict[str, Any] = {}
+    weights: dict[BudgetId, int] = {}
+
+    def of(self, policy: Policy) -> Policy:
+        """The policy that stands in the place of this one."""
+        return msgspec.structs.replace(self.policy or policy, **self.numbers)
+
+
+class _Again:
+    """The past, said once more to an engine."""
+
+    def __init__(self, past: Past, change: Change) -> None:
+        self._past = past
+        self._change = change
+        self.run = Simulation(change.ruler, SEED, past.stopping, Period(T0 - 1, T0 + past.length_ms), None)
+        self.refused = 0
+        self._in_force = Policy()
+        self.run.machines.on_refused = self._refuse
+        for job, work in past.work.items():
+            self.run.machines.expect(job, msgspec.structs.replace(work))
+        for number, one in enumerate(past.policies):
+            self.run.engine.at(T0 + one.after_ms, functools.partial(self._rule, f"again-{number}", one.policy))
+        for heard in past.heard:
+            self.run.engine.at(T0 + heard.after_ms, functools.partial(self._say, heard))
+        for befell in past.befell:
+            self.run.engine.at(T0 + befell.after_ms, functools.partial(self._befall, befell))
+
+    def _rule(self, name: str, told: Policy) -> None:
+        policy = self._change.of(told)
+        if policy != self._in_force:
+            self._in_force = policy
+            self.run.engine.say(ChangePolicy(name=name, policy=policy), FOUNDER)
+            self.run.engine.deliver()
+
+    def _say(self, heard: Heard) -> None:
+        said: Said = heard.said
+        match said:
+            case RequestDrain():
+                moved = {
+                    name: value and max(T0, T0 + value - self._past.began_ms)
+                    for name, value in (("not_before_ms", said.not_before_ms), ("deadline_ms", said.deadline_ms))
+                }
+                said = msgspec.structs.replace(said, **moved)
+            case ChangeBudget(budget=budget) if budget in self._change.weights:
+                said = msgspec.structs.replace(said, weight=self._change.weights[budget])
+            case _:
+                pass
+        self.run.engine.say(said, heard.who)
+        if not isinstance(said, _TO_ADMISSION):
+            self.run.engine.deliver()  # hosts and budgets that came at one instant with a job were there before it
+
+    def _befall(self, befell: Befell) -> None:
+        if befell.is_fault:
+            self.run.machines.breaks(befell.host)
+        else:
+            self.run.machines.repaired(befell.host)
+
+    def _refuse(self, _event: JobRefused) -> None:
+        self.refused += 1
+
+
+def play_again(tell: Tell, *, past: Past, change: Change) -> Data:
+    """The SimulationReport of the past with this change, and `waits` by job in ms."""
+    again = _Again(past, change)
+    run = again.run
+    until_ms = run.period.until_ms
+    run.followers.append(lambda world, _record: tell((world.log_time_ms - T0) * 1000 // max(1, past.length_ms)))
+    run.engine.run(until_ms)
+    world = run.engine.world
+    rules = [{"rule": "jobs that the changed policy refuses", "count": again.refused}] if again.refused else []
+    report = run.report(past.report["digest"], rules)
+    waits = {name: life(world.jobs[name], until_ms).wait_ms for name in past.work if name in world.jobs}
+    return {**report, "waits": waits}
