@@ -10,6 +10,7 @@ import hashlib
 from typing import assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlease.core import host as facts
 from fairlease.core import job as lives
@@ -101,8 +102,8 @@ class World(Reading):
         return msgspec.msgpack.encode(self._s)
 
     def digest(self) -> str:
-        """SHA-256 of the dump, in hex."""
-        return hashlib.sha256(self.dump()).hexdigest()
+        """SHA-256, in hex, of the dump without the log's own digest: also where records were folded that have no id."""
+        return hashlib.sha256(msgspec.msgpack.encode(replace(self._s, log_digest=""))).hexdigest()
 
     @classmethod
     def load(cls, data: bytes) -> "World":
