@@ -18,6 +18,7 @@ class ChangeProposed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     `position` is the last record that the proposal saw, `log_digest` that of the log up to there (each record's id
     hashed onto those before it), and `change` the SHA-256 of the canonical `changes`: a report must name all three.
+    `span_ms` is how much log there was.
     """
 
     proposal: str
@@ -26,6 +27,7 @@ class ChangeProposed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     position: int
     log_digest: str
     change: str
+    span_ms: int
     reason: str = ""
 
 

@@ -40,7 +40,8 @@ def gated(**weights: int) -> Cell:
     for account in ("lead", "second"):
         cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
     cell.say(ChangePolicy(name="gated", policy=GATED), "lead")
-    return cell.at(3 * DAY)
+    cell.at(3 * DAY).say(ChangeMember(budget="a", account="late", role="member"), "lead")
+    return cell
 
 
 Asked = ChangePolicy | ChangeBudget | ProposeChange | ReportChange | AcceptChange
@@ -69,6 +70,7 @@ def test_a_change_holds_once_a_report_on_it_is_accepted() -> None:
         position=position,
         log_digest=digest,
         change=digest_of_changes((WIDE,)),
+        span_ms=3 * DAY,
         reason="fewer evictions",
     )
     told.then(proposal)
@@ -224,13 +226,13 @@ def test_a_young_cell_may_rest_on_the_reference_workload() -> None:
     # rule: 10.1
     cell = Cell().hosts(2).budgets(a=1)
     cell.say(ChangePolicy(name="gated", policy=GATED), "lead")
-    cell.at(DAY)
+    cell.at(DAY).say(ChangeMember(budget="a", account="late", role="member"), "lead")
     proposal = proposed(cell, WIDE)
     too_short = reported(proposal, source=Source.LAB_1024, span_ms=DAY)
     assert problem(cell, ReportChange(report=too_short)) == ("report.span_ms", "10.1")
     report = reported(proposal, source=Source.LAB_1024)
     assert isinstance(cell.say(ReportChange(report=report))[0], ChangeSimulated)
-    of_all_there_is = reported(proposal, span_ms=DAY)
+    of_all_there_is = reported(proposal, span_ms=proposal.span_ms)
     assert isinstance(cell.say(ReportChange(report=of_all_there_is))[0], ChangeSimulated)
 
 

@@ -316,7 +316,7 @@ def _add_host_and_budget(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
 
 def _add_policy(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
     asking = [*parents, answer_options()]
-    words = group(verbs, "policy", "the numbers the cell is run by: show, set, proposals, accept")
+    words = group(verbs, "policy", "the numbers the cell is run by: show, set, proposals, simulate, accept")
     command(words, "show", _QUESTIONS, parents, about="the policy in force").set_defaults(question="policy")
     about = "put other numbers in force, or propose to"
     change = command(words, "set", _POLICY, asking, about=about)
@@ -332,6 +332,10 @@ def _add_policy(verbs: "Verbs[Parser]", parents: list[Parser]) -> None:
     _propose(change)
     about = "changes that somebody proposed, and what simulations of them found"
     command(words, "proposals", _QUESTIONS, parents, about=about).set_defaults(question="proposals")
+    about = "play the cell's own log with a proposal and without it, and report what came of it to the cell"
+    judged = command(words, "simulate", "fairlease.cli.judge", asking, about=about)
+    judged.add_argument("proposal", type=name, metavar="PROPOSAL")
+    judged.add_argument("--log", metavar="FILE", help="a copy of the cell's log (the running cell's)")
     accept = command(words, "accept", _POLICY, asking, about="let a proposal of policy or budgets hold")
     accept.set_defaults(wish="accept-change")
     accept.add_argument("proposal", type=name, metavar="PROPOSAL")

@@ -25,7 +25,7 @@ MAX_REPORTS = 8
 MAX_BUDGETS = 500
 MAX_SEEDS = 100
 MAX_REASON = 200
-AGAIN = "propose it again, and simulate that: fairlease policy simulate, or fairlease budget simulate"
+AGAIN = "propose it again, and simulate that: fairlease policy simulate"
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +39,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     log_digest: str
     change: str
+    span_ms: int
     at_ms: int
     reports: dict[str, int] = {}
     forced_by: AccountId = ""
@@ -52,6 +53,7 @@ def proposed(event: ChangeProposed, now_ms: int) -> Proposal:
         position=event.position,
         log_digest=event.log_digest,
         change=event.change,
+        span_ms=event.span_ms,
         at_ms=now_ms,
     )
 
@@ -91,7 +93,7 @@ def gate_problem(policy: Policy, field: str, value: str) -> Problem | None:
         rule="10.1",
         value=value[:80],
         limit="a proposal with a report: the policy says change_gate reported",
-        way_out="fairlease policy simulate or fairlease budget simulate, then accept its report",
+        way_out="propose it with --propose, then fairlease policy simulate, then accept its report",
     )
 
 
@@ -130,7 +132,7 @@ def withdrawn(
 
 
 # a report --------------------------------------------------------------------------------------------
-def report_problem(proposal: Proposal | None, said: ReportChange, policy: Policy, began_ms: int) -> Problem | None:
+def report_problem(proposal: Proposal | None, said: ReportChange, policy: Policy) -> Problem | None:
     """Why the report does not fit its proposal, or breaks a limit; None when it is one to accept."""
     report = said.report
     if proposal is None:
@@ -149,7 +151,7 @@ def report_problem(proposal: Proposal | None, said: ReportChange, policy: Policy
     ):
         if said_value != wanted:
             return _report(field, said_value, f"{wanted}, what the proposal has", AGAIN)
-    return _shape_problem(report) or _span_problem(report, proposal, policy, began_ms) or _limit_problem(report)
+    return _shape_problem(report) or _span_problem(report, proposal, policy) or _limit_problem(report)
 
 
 def _shape_problem(report: SimulatedChange) -> Problem | None:
@@ -161,17 +163,16 @@ def _shape_problem(report: SimulatedChange) -> Problem | None:
     return None
 
 
-def _span_problem(report: SimulatedChange, proposal: Proposal, policy: Policy, began_ms: int) -> Problem | None:
+def _span_problem(report: SimulatedChange, proposal: Proposal, policy: Policy) -> Problem | None:
     """The cell's own log, so much of it; while there is less, all of it or the reference workload as long."""
-    age_ms = proposal.at_ms - began_ms
-    is_young = age_ms < policy.report_span_ms
-    least_ms = age_ms if is_young and report.source is Source.LOG else policy.report_span_ms
+    is_young = proposal.span_ms < policy.report_span_ms
+    least_ms = proposal.span_ms if is_young and report.source is Source.LOG else policy.report_span_ms
     if report.source is not Source.LOG and not is_young:
         limit = f"log: the cell has more than {policy.report_span_ms} ms of its own"
         return _report("source", str(report.source), limit, "simulate the cell's own log")
     if report.span_ms < least_ms:
         limit = f"at least {least_ms} ms"
-        return _report("span_ms", str(report.span_ms)[:30], limit, "simulate more of the log: --since")
+        return _report("span_ms", str(report.span_ms)[:30], limit, "simulate the whole log up to the proposal")
     return None
 
 

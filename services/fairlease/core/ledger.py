@@ -236,6 +236,7 @@ def _propose(stage: Stage, answer: Answer, said: commands.ProposeChange) -> None
         position=stage.world.position,
         log_digest=stage.world.log_digest,
         change=digest_of_changes(said.changes),
+        span_ms=stage.world.log_time_ms - stage.world.began_ms,
         reason=said.reason[:MAX_REASON],
     )
     stage.emit(*ends, event)
@@ -258,7 +259,7 @@ def _trial_problems(stage: Stage, answer: Answer, changes: tuple[commands.Change
 
 def _report(stage: Stage, answer: Answer, said: commands.ReportChange) -> None:
     proposal = stage.proposals.get(said.report.proposal)
-    problem = report_problem(proposal, said, stage.policy, stage.world.began_ms)
+    problem = report_problem(proposal, said, stage.policy)
     if problem is not None:
         _refuse(stage, answer, "report-change", problem)
     elif proposal is not None and said.report.digest not in proposal.reports:
