@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import fairlease_sdk
 from fairlease.agent import layout, saved
+from fairlease.agent.contracts import INHERITED
 from fairlease_schemas.contract import read_contract
 from fairlease_schemas.job import End
 from fairlease_schemas.orders import RunOrder
@@ -32,7 +33,8 @@ def uninterrupted(tmp_path: Path) -> bytes:
     """What the run ends with when nobody disturbs it."""
     where = tmp_path / "alone"
     where.mkdir()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEASE_")}
+    # A run has no more of the agent's environment than this, and a variable of a library may change the last bit.
+    env = {name: os.environ[name] for name in INHERITED if name in os.environ}
     subprocess.run(command(), cwd=where, env={**env, **ENV}, check=True, capture_output=True)
     return (where / "weights.bin").read_bytes()
 
