@@ -1,6 +1,7 @@
 """Recorded workloads in virtual time: every format, every end, and what may be asked of them."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Outcome
 from fairlease.trace.wishes import START_SLACK_MS, Wishes
 from fairlease.trace.workload import Workload, prepare
+from tests.simulator import naive_sim
 from tests.trace.test_workload import recorded
 
 DATA = Path(__file__).parents[1] / "data"
@@ -57,6 +59,33 @@ def test_each_end_comes_when_it_should(outcome: Outcome, ended_ms: int) -> None:
     workload = prepare(recorded({"outcome": outcome, "arrive_ms": 0}), hosts=1, gpus_per_host=8)
     (job,) = played(workload).engine.world.jobs.values()
     assert (str(job.phase), job.ended_ms - T0) == (str(outcome), ended_ms)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "limit", "wishes"),
+    [
+        pytest.param(
+            "philly_jobs_82k.csv.gz",
+            naive_sim.philly(DATA / "philly_jobs_82k.csv.gz", "2017-10-01", 10_000),
+            10_000,
+            Wishes(begin="2017-10-01"),
+            id="the first ten thousand of October 2017",
+        ),
+        pytest.param(
+            "muri_trace3.csv",
+            naive_sim.muri(DATA / "muri_trace3.csv", 1_015),
+            0,
+            Wishes(runtime=Fraction("1.015")),
+            id="all of Muri's, each running a little longer",
+        ),
+    ],
+)
+def test_the_workloads_whose_answers_are_known_are_those_of_the_plain_simulator(
+    name: str, plain: list[naive_sim.Job], limit: int, wishes: Wishes
+) -> None:
+    workload = prepare(read_trace(DATA / name), hosts=64, gpus_per_host=8, limit=limit, wishes=wishes)
+    tasks = [(task.arrive_ms, task.run_ms, task.request.hosts) for task in workload.tasks]
+    assert tasks == [(job.submit_ms, job.duration_ms, -(-job.gpus // 8)) for job in plain]
 
 
 def test_a_written_log_is_a_trace_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

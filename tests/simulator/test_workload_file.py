@@ -10,7 +10,8 @@ import pytest
 from fairlease.cli.main import main
 from fairlease.simulator.draws import tables
 from fairlease.simulator.scenario import lab_1024, workload_bytes, workload_digest
-from fairlease.simulator.workload_file import SHOWN_PROBLEMS, WorkloadWrong, scenario_of
+from fairlease.simulator.workload_file import WorkloadWrong, scenario_of
+from fairlease.trace.cells import SHOWN_PROBLEMS
 
 SMALL = ("--hosts", "2x8", "--days", "0.1", "--warm-up", "0.02")
 

@@ -21,9 +21,9 @@ from msgspec import inspect
 from fairlease.simulator import quantiles
 from fairlease.simulator.draws import tables
 from fairlease.simulator.scenario import IDLE, Duration, JobClass, Scenario, lab_1024, workload_digest
+from fairlease.trace.cells import listed
 
 MAX_BYTES: Final = 1 << 20
-SHOWN_PROBLEMS: Final = 20
 _SHOWN_CHARS: Final = 60
 _WHOLE: Final = 1_000
 _NO_NAME: Final = "is no name: write 1-50 of a-z 0-9 -, neither end a dash"
@@ -49,10 +49,7 @@ class WorkloadWrong(ValueError):
     """The file is no workload; says the file and each problem."""
 
     def __init__(self, file: str, problems: Sequence[str]) -> None:
-        told = [f"{file}: {problem}" for problem in problems[:SHOWN_PROBLEMS]]
-        if len(problems) > SHOWN_PROBLEMS:
-            told.append(f"{file}: and {len(problems) - SHOWN_PROBLEMS} more")
-        super().__init__("\n".join(told))
+        super().__init__(listed(file, problems))
 
 
 def scenario_of(file: Path | None) -> tuple[Scenario, str, Mapping[str, Sequence[int]]]:
