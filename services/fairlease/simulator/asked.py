@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from fairlease.simulator.runs import simulate_lab, simulate_trace
-from fairlease.simulator.scenario import lab_1024
 from fairlease.simulator.workload_file import scenario_of
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Recorded
@@ -17,14 +16,22 @@ LAB: Final = "lab-1024"
 HOSTS: Final = (128, 8)
 """Of a trace, where nobody says how many."""
 _OF_A_TRACE: Final = (
-    *("format", "limit", "begin", "runtime_factor", "load", "weights", "checkpoint", "startup", "mtbf_days"),
+    "format",
+    "limit",
+    "begin",
+    "runtime_factor",
+    "load",
+    "weights",
+    "checkpoint",
+    "startup",
+    "mtbf_days",
 )
 _OF_A_WORKLOAD: Final = ("days", "warm_up")
 _SPELT: Final = {"begin": "from"}
 
 
 def problem_of(args: argparse.Namespace) -> str:
-    """Why these options do not go together; empty when they do. OSError and WorkloadWrong as `file_of` has them."""
+    """Why these options do not go together; empty when they do. OSError or WorkloadWrong for a workload in a file."""
     if args.workload:
         if given := _given(args, _OF_A_TRACE):
             return f"{given} is of a trace, and --workload {args.workload} is none: leave it out, or name a --trace"
@@ -43,8 +50,7 @@ def _given(args: argparse.Namespace, names: tuple[str, ...]) -> str:
 def _hosts_problem(args: argparse.Namespace) -> str:
     if not args.hosts:
         return ""
-    scenario, _, _ = scenario_of(file_of(args.workload)) if args.workload != LAB else (lab_1024(), "", {})
-    gpus = scenario.cluster.gpus_per_host
+    gpus = scenario_of(file_of(args.workload))[0].cluster.gpus_per_host
     if args.hosts[1] == gpus:
         return ""
     return f"--hosts {args.hosts[0]}x{args.hosts[1]}: the workload is of hosts with {gpus} GPUs: write Nx{gpus}"

@@ -21,7 +21,7 @@ from fairlease.simulator.owners import Owners
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.quantiles import FAULT, exponential
 from fairlease.simulator.scenario import Scenario, lab_1024, unserviced
-from fairlease.simulator.workload_file import scenario_of
+from fairlease.simulator.workload_file import scenario_of, tables_of
 from fairlease.trace.recorded import Outcome, Recorded, Rule, met
 from fairlease.trace.workload import Task, Workload
 from fairlease_schemas import codec
@@ -119,7 +119,8 @@ def simulate_lab(
     SimulationWrong if a job is refused; WorkloadWrong, with every problem found, for a file that is no workload;
     OSError when it cannot be read.
     """
-    scenario, digest, quantiles = scenario_of(file)
+    scenario, digest = scenario_of(file)
+    quantiles = tables_of(scenario)
     cluster, rules = scenario.cluster, []
     count = hosts or cluster.hosts
     if warm_up_ms is None:

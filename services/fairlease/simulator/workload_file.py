@@ -52,14 +52,18 @@ class WorkloadWrong(ValueError):
         super().__init__(listed(file, problems))
 
 
-def scenario_of(file: Path | None) -> tuple[Scenario, str, Mapping[str, Sequence[int]]]:
-    """The workload of a file, lab-1024 without one; its SHA-256 in hex; and the quantile tables that it draws from."""
+def scenario_of(file: Path | None) -> tuple[Scenario, str]:
+    """The workload of a file, lab-1024 without one, and its SHA-256 in hex. OSError or WorkloadWrong if it is none."""
     if file is None:
-        return lab_1024(), workload_digest(), tables()
+        return lab_1024(), workload_digest()
     with file.open("rb") as opened:
         raw = opened.read(MAX_BYTES + 1)
-    scenario = _parsed(file.name, raw)
-    return scenario, hashlib.sha256(raw).hexdigest(), quantiles.made(scenario)
+    return _parsed(file.name, raw), hashlib.sha256(raw).hexdigest()
+
+
+def tables_of(scenario: Scenario) -> Mapping[str, Sequence[int]]:
+    """The quantile tables that it draws from: the shipped ones of lab-1024, else made anew in half a second."""
+    return tables() if scenario == lab_1024() else quantiles.made(scenario)
 
 
 def _parsed(file: str, raw: bytes) -> Scenario:
