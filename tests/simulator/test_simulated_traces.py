@@ -5,15 +5,19 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlease.cli.main import main
 from fairlease.simulator.engine import T0
+from fairlease.simulator.machines import SimulationWrong
 from fairlease.simulator.runs import Simulation, play_trace
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Outcome
 from fairlease.trace.wishes import START_SLACK_MS, Wishes
 from fairlease.trace.workload import Workload, prepare
+from fairlease_schemas.job import Request
+from fairlease_schemas.policy import Policy
 from tests.simulator import naive_sim
 from tests.trace.test_workload import recorded
 
@@ -125,6 +129,27 @@ def test_hosts_of_a_trace_break_by_the_seed_and_all_work_is_done_all_the_same() 
 
 def test_a_job_that_faults_brought_to_a_hold_is_released_by_its_owner_and_ends() -> None:
     assert faulty(2, 1)[2] == 3
+
+
+def test_a_policy_of_a_log_that_is_refused_is_told_and_not_replaced_by_another() -> None:
+    trace = msgspec.structs.replace(recorded({}), policy=("broken", Policy(debug_per_person=-1)))
+    with pytest.raises(SimulationWrong, match=r"change-policy is refused, .* policy.debug_per_person -1"):
+        played(prepare(trace, hosts=1, gpus_per_host=8))
+
+
+def test_a_contract_of_a_log_that_its_last_policy_refuses_is_told_with_job_and_rule() -> None:
+    asked = Request(
+        hosts=1,
+        gpus_per_host=8,
+        pools=(),
+        min_runtime_ms=99 * 60 * MINUTE,
+        timeout_ms=200 * 60 * MINUTE,
+        grace_ms=0,
+        is_resumable=True,
+    )
+    workload = prepare(recorded({"asked": asked, "gpus": 8}), hosts=1, gpus_per_host=8)
+    with pytest.raises(SimulationWrong, match=rf"{workload.tasks[0].job} of trace was refused: .* \(rule 1.4\)"):
+        played(workload)
 
 
 def test_every_rule_of_a_simulated_trace_is_told_with_its_count(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from fairlease.figures.report import report_of
 from fairlease.simulator.demand import ClosedLoop
 from fairlease.simulator.engine import T0, Engine
 from fairlease.simulator.faults import Upkeep
-from fairlease.simulator.machines import Machines, Stopping, Work, host_up
+from fairlease.simulator.machines import Machines, SimulationWrong, Stopping, Work, host_up
 from fairlease.simulator.owners import Owners
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.quantiles import FAULT, exponential
@@ -28,6 +28,7 @@ from fairlease_schemas import codec
 from fairlease_schemas.commands import ChangeBudget, ChangeMember, ChangePolicy
 from fairlease_schemas.envelope import Record, Submitted
 from fairlease_schemas.ids import HostId, JobId
+from fairlease_schemas.job import CommandRefused
 from fairlease_schemas.units import DAY_MS, SECOND_MS, format_length
 
 Data = dict[str, Any]
@@ -180,9 +181,13 @@ def play_trace(
     mtbf_days: int = 0,
     startup_ms: int = 0,
 ) -> tuple[Simulation, Owners]:
-    """The same, as the run that it was, and its people."""
+    """The same, as the run that it was, and its people.
+
+    SimulationWrong for a job that is refused, and for a policy or a budget of a log that is.
+    """
     # A period counts what happens after its first instant, and the first arrival is at 0.
     run = Simulation(policy, seed, TRACE_STOPPING, Period(T0 - 1, T0 + LONGEST_MS), log)
+    run.followers.append(_refuse_refusals)
     names = run.hosts(workload.hosts, workload.gpus_per_host, POOL, HOSTS_PER_BLOCK)
     run.engine.say(ChangePolicy(name=workload.policy_name, policy=workload.policy), FOUNDER)
     for node in workload.budgets:
@@ -205,6 +210,14 @@ def play_trace(
     while left:
         run.engine.step()
     return run, owners
+
+
+def _refuse_refusals(_world: World, record: Record) -> None:
+    """A cell that was not set up as the trace has it would answer another question."""
+    for event in record.events:
+        if isinstance(event, CommandRefused) and event.account == FOUNDER:
+            told = "; ".join(f"{one.field} {one.value}: {one.limit} (rule {one.rule})" for one in event.problems)
+            raise SimulationWrong(f"{event.verb} is refused, so the cell of the trace cannot be set up: {told}")
 
 
 def _trace_rules(workload: Workload, mtbf_days: int, startup_ms: int, released: int) -> tuple[Rule, ...]:
