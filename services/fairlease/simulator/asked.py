@@ -91,6 +91,7 @@ def prepared(args: argparse.Namespace) -> tuple[Recorded, Workload]:
     hosts, gpus = args.hosts or HOSTS
     asked = {"begin": args.begin, "runtime": args.runtime_factor, "load": args.load, "weights": args.weights}
     given = {name: value for name, value in asked.items() if value is not None}
-    checkpoint_ms = CHECKPOINT_MS if args.checkpoint is None else args.checkpoint
+    # Who is told to leave saves all its work, so checkpoints before that matter only where hosts break.
+    checkpoint_ms = args.checkpoint or (CHECKPOINT_MS if args.mtbf_days else 0)
     wishes = Wishes(is_apart=True, checkpoint_ms=checkpoint_ms, **given)
     return recorded, prepare(recorded, hosts=hosts, gpus_per_host=gpus, limit=args.limit or 0, wishes=wishes)

@@ -71,8 +71,12 @@ class Simulation:
         self.engine.deliver()
         return names
 
-    def budget(self, node: ChangeBudget) -> None:
+    def budget(self, name: str, weight: int, parent: str = "") -> None:
         """A budget that everybody may submit to."""
+        self.node(ChangeBudget(budget=name, weight=weight, parent=parent))
+
+    def node(self, node: ChangeBudget) -> None:
+        """The same, with all that may be said of it."""
         self.engine.say(node, FOUNDER)
         self.engine.say(ChangeMember(budget=node.budget, account="*", role="member"), FOUNDER)
         self.engine.deliver()
@@ -147,9 +151,9 @@ def simulate_lab(
 
 def _founded(run: Simulation, scenario: Scenario) -> None:
     for name, org in scenario.budgets.items():
-        run.budget(ChangeBudget(budget=name, weight=org.weight))
+        run.budget(name, org.weight)
         for project, weight in org.projects.items():
-            run.budget(ChangeBudget(budget=project, weight=weight, parent=name))
+            run.budget(project, weight, name)
 
 
 def simulate_trace(
@@ -191,7 +195,7 @@ def play_trace(
     names = run.hosts(workload.hosts, workload.gpus_per_host, POOL, HOSTS_PER_BLOCK)
     run.engine.say(ChangePolicy(name=workload.policy_name, policy=workload.policy), FOUNDER)
     for node in workload.budgets:
-        run.budget(node)
+        run.node(node)
     owners = Owners(run.engine)
     run.followers.append(owners.follow)
     if mtbf_days:
