@@ -32,6 +32,8 @@ _SPELT: Final = {"begin": "from"}
 
 def problem_of(args: argparse.Namespace) -> str:
     """Why these options do not go together; empty when they do. OSError or WorkloadWrong for a workload in a file."""
+    if _is_same(args.log, args.trace or args.workload):
+        return f"--log {args.log} is the file that is read, and would be lost: name another"
     if args.workload:
         if given := _given(args, _OF_A_TRACE):
             return f"{given} is of a trace, and --workload {args.workload} is none: leave it out, or name a --trace"
@@ -39,6 +41,11 @@ def problem_of(args: argparse.Namespace) -> str:
     if given := _given(args, _OF_A_WORKLOAD):
         return f"{given} is of a workload: a trace is played to its last end; cut it with --from and --limit"
     return ""
+
+
+def _is_same(written: str | None, read: str) -> bool:
+    """Whether writing the one would destroy the other, by whatever names."""
+    return written is not None and Path(written).exists() and Path(read).exists() and Path(written).samefile(read)
 
 
 def _given(args: argparse.Namespace, names: tuple[str, ...]) -> str:
