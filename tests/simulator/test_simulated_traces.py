@@ -204,3 +204,14 @@ def test_what_is_of_a_trace_is_refused_for_a_workload(capsys: pytest.CaptureFixt
     name, _, value = option.partition("=")
     found = refused(capsys, "--workload", "lab-1024", f"--{name}", value)
     assert (found[0], f"--{name} is of a trace" in found[1]) == (64, True)
+
+
+def test_a_log_that_is_read_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own, other = tmp_path / "own.jsonl", tmp_path / "link.jsonl"
+    own.write_bytes((DATA.parent / "golden/gangs-begin-together.jsonl").read_bytes())
+    other.symlink_to(own)
+    before = own.read_bytes()
+    code, told = refused(capsys, "--trace", str(own), "--hosts", "2x8", "--log", str(other))
+    assert (code, "is the file that is read, and would be lost: name another" in told) == (64, True)
+    assert own.read_bytes() == before
+    report(capsys, "--trace", str(own), "--hosts", "2x8", "--log", str(tmp_path / "new.jsonl"))
