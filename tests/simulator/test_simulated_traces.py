@@ -215,3 +215,19 @@ def test_a_log_that_is_read_is_not_written_over(tmp_path: Path, capsys: pytest.C
     assert (code, "is the file that is read, and would be lost: name another" in told) == (64, True)
     assert own.read_bytes() == before
     report(capsys, "--trace", str(own), "--hosts", "2x8", "--log", str(tmp_path / "new.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("data/tiny_philly_200.csv", "row 129, column num_gpus: '4' does not fit on 1 x 2: name a larger cluster"),
+        ("data/tiny_helios_200.csv", "row 10, column num_chips: '128' does not fit on 1 x 2: name a larger cluster"),
+        ("data/muri_trace3.csv", "row 2, column num_gpu: '4' does not fit on 1 x 2: name a larger cluster"),
+        ("golden/gangs-begin-together.jsonl", "row 13, column events: '16' does not fit on 1 x 2: name a larger"),
+    ],
+)
+def test_a_job_larger_than_the_cluster_is_told_with_its_row(
+    capsys: pytest.CaptureFixture[str], name: str, expected: str
+) -> None:
+    code, told = refused(capsys, "--trace", str(DATA.parent / name), "--hosts", "1x2")
+    assert (code, expected in told) == (65, True), told
