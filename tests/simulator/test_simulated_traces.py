@@ -1,18 +1,24 @@
 """Recorded workloads in virtual time: every format, every end, and what may be asked of them."""
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlease.cli.main import main
 from fairlease.simulator.engine import T0
+from fairlease.simulator.machines import SimulationWrong
 from fairlease.simulator.runs import Simulation, play_trace
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Outcome
 from fairlease.trace.wishes import START_SLACK_MS, Wishes
 from fairlease.trace.workload import Workload, prepare
+from fairlease_schemas.job import Request
+from fairlease_schemas.policy import Policy
+from tests.simulator import naive_sim
 from tests.trace.test_workload import recorded
 
 DATA = Path(__file__).parents[1] / "data"
@@ -59,6 +65,33 @@ def test_each_end_comes_when_it_should(outcome: Outcome, ended_ms: int) -> None:
     assert (str(job.phase), job.ended_ms - T0) == (str(outcome), ended_ms)
 
 
+@pytest.mark.parametrize(
+    ("name", "plain", "limit", "wishes"),
+    [
+        pytest.param(
+            "philly_jobs_82k.csv.gz",
+            naive_sim.philly(DATA / "philly_jobs_82k.csv.gz", "2017-10-01", 10_000),
+            10_000,
+            Wishes(begin="2017-10-01"),
+            id="the first ten thousand of October 2017",
+        ),
+        pytest.param(
+            "muri_trace3.csv",
+            naive_sim.muri(DATA / "muri_trace3.csv", 1_015),
+            0,
+            Wishes(runtime=Fraction("1.015")),
+            id="all of Muri's, each running a little longer",
+        ),
+    ],
+)
+def test_the_workloads_whose_answers_are_known_are_those_of_the_plain_simulator(
+    name: str, plain: list[naive_sim.Job], limit: int, wishes: Wishes
+) -> None:
+    workload = prepare(read_trace(DATA / name), hosts=64, gpus_per_host=8, limit=limit, wishes=wishes)
+    tasks = [(task.arrive_ms, task.run_ms, task.request.hosts) for task in workload.tasks]
+    assert tasks == [(job.submit_ms, job.duration_ms, -(-job.gpus // 8)) for job in plain]
+
+
 def test_a_written_log_is_a_trace_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log.jsonl"
     words = ("--hosts", "22x8", "--limit", "30")
@@ -96,6 +129,27 @@ def test_hosts_of_a_trace_break_by_the_seed_and_all_work_is_done_all_the_same() 
 
 def test_a_job_that_faults_brought_to_a_hold_is_released_by_its_owner_and_ends() -> None:
     assert faulty(2, 1)[2] == 3
+
+
+def test_a_policy_of_a_log_that_is_refused_is_told_and_not_replaced_by_another() -> None:
+    trace = msgspec.structs.replace(recorded({}), policy=("broken", Policy(debug_per_person=-1)))
+    with pytest.raises(SimulationWrong, match=r"change-policy is refused, .* policy.debug_per_person -1"):
+        played(prepare(trace, hosts=1, gpus_per_host=8))
+
+
+def test_a_contract_of_a_log_that_its_last_policy_refuses_is_told_with_job_and_rule() -> None:
+    asked = Request(
+        hosts=1,
+        gpus_per_host=8,
+        pools=(),
+        min_runtime_ms=99 * 60 * MINUTE,
+        timeout_ms=200 * 60 * MINUTE,
+        grace_ms=0,
+        is_resumable=True,
+    )
+    workload = prepare(recorded({"asked": asked, "gpus": 8}), hosts=1, gpus_per_host=8)
+    with pytest.raises(SimulationWrong, match=rf"{workload.tasks[0].job} of trace was refused: .* \(rule 1.4\)"):
+        played(workload)
 
 
 def test_every_rule_of_a_simulated_trace_is_told_with_its_count(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,3 +204,30 @@ def test_what_is_of_a_trace_is_refused_for_a_workload(capsys: pytest.CaptureFixt
     name, _, value = option.partition("=")
     found = refused(capsys, "--workload", "lab-1024", f"--{name}", value)
     assert (found[0], f"--{name} is of a trace" in found[1]) == (64, True)
+
+
+def test_a_log_that_is_read_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own, other = tmp_path / "own.jsonl", tmp_path / "link.jsonl"
+    own.write_bytes((DATA.parent / "golden/gangs-begin-together.jsonl").read_bytes())
+    other.symlink_to(own)
+    before = own.read_bytes()
+    code, told = refused(capsys, "--trace", str(own), "--hosts", "2x8", "--log", str(other))
+    assert (code, "is the file that is read, and would be lost: name another" in told) == (64, True)
+    assert own.read_bytes() == before
+    report(capsys, "--trace", str(own), "--hosts", "2x8", "--log", str(tmp_path / "new.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("data/tiny_philly_200.csv", "row 129, column num_gpus: '4' does not fit on 1 x 2: name a larger cluster"),
+        ("data/tiny_helios_200.csv", "row 10, column num_chips: '128' does not fit on 1 x 2: name a larger cluster"),
+        ("data/muri_trace3.csv", "row 2, column num_gpu: '4' does not fit on 1 x 2: name a larger cluster"),
+        ("golden/gangs-begin-together.jsonl", "row 13, column events: '16' does not fit on 1 x 2: name a larger"),
+    ],
+)
+def test_a_job_larger_than_the_cluster_is_told_with_its_row(
+    capsys: pytest.CaptureFixture[str], name: str, expected: str
+) -> None:
+    code, told = refused(capsys, "--trace", str(DATA.parent / name), "--hosts", "1x2")
+    assert (code, expected in told) == (65, True), told

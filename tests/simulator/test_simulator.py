@@ -19,7 +19,6 @@ from fairlease.simulator.machines import SimulationWrong, Stopping, Work
 from fairlease.simulator.quantiles import made
 from fairlease.simulator.runs import Simulation, simulate_lab
 from fairlease.simulator.scenario import lab_1024
-from fairlease_schemas.commands import ChangeBudget
 from fairlease_schemas.envelope import Submitted
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Request
@@ -32,7 +31,7 @@ PERIOD = Period(T0, T0 + 24 * HOUR_MS)
 def cell(hosts: int) -> Simulation:
     run = Simulation("budget-window", 1, Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS), PERIOD, None)
     run.hosts(hosts, 8, "h100", 16)
-    run.budget(ChangeBudget(budget="a", weight=1))
+    run.budget("a", 1)
     return run
 
 

@@ -189,6 +189,8 @@ def test_a_file_that_is_not_there_is_an_error_of_the_machine(tmp_path: Path) -> 
         pytest.param("\n# c\n", "row 1: is no header of a known trace", id="comments alone"),
         pytest.param("a,b\n1,2\n", "row 1: 'a,b' is no header of a known trace", id="another table"),
         pytest.param(PHILLY, "without a job to run: name another (it has no rows)", id="a header alone"),
+        pytest.param(HELIOS, "without a job to run: name another (it has no rows)", id="a helios header alone"),
+        pytest.param(MURI, "without a job to run: name another (it has no rows)", id="a muri header alone"),
         pytest.param(PHILLY + f"{CLOCK},9,0,0,a", "(submission is a local wall clock", id="no row with a GPU"),
         pytest.param(PHILLY.replace("\n", "\r") + ROW, "row 1: has its lines ended by CR alone", id="CR alone"),
         pytest.param("timestamp,duration\n", "row 1, column cluster: is missing: a philly trace has it", id="missing"),

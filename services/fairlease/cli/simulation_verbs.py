@@ -48,7 +48,9 @@ def _add_trace_options(simulate: Parser) -> None:
     trace.add_argument("--runtime-factor", type=factor, metavar="X", help="multiply runtimes and limits (1)")
     trace.add_argument("--load", type=factor, metavar="X", help="divide the gaps between arrivals (1)")
     trace.add_argument("--weights", choices=("equal", "gpu-hours"), help="of the teams' budgets (equal)")
-    trace.add_argument("--checkpoint", type=length_ms, metavar="LENGTH", help="work between two checkpoints (15m)")
+    trace.add_argument(
+        "--checkpoint", type=length_ms, metavar="LENGTH", help="work between two (none; 15m with --mtbf-days)"
+    )
     trace.add_argument("--startup", type=length_ms, metavar="LENGTH", help="from a grant to work (no time)")
     about = "a host breaks once in N days in the mean (never)"
     trace.add_argument("--mtbf-days", type=positive, metavar="N", help=about)

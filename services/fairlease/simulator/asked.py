@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from fairlease.simulator.runs import simulate_lab, simulate_trace
-from fairlease.simulator.scenario import lab_1024
 from fairlease.simulator.workload_file import scenario_of
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Recorded
@@ -17,14 +16,24 @@ LAB: Final = "lab-1024"
 HOSTS: Final = (128, 8)
 """Of a trace, where nobody says how many."""
 _OF_A_TRACE: Final = (
-    *("format", "limit", "begin", "runtime_factor", "load", "weights", "checkpoint", "startup", "mtbf_days"),
+    "format",
+    "limit",
+    "begin",
+    "runtime_factor",
+    "load",
+    "weights",
+    "checkpoint",
+    "startup",
+    "mtbf_days",
 )
 _OF_A_WORKLOAD: Final = ("days", "warm_up")
 _SPELT: Final = {"begin": "from"}
 
 
 def problem_of(args: argparse.Namespace) -> str:
-    """Why these options do not go together; empty when they do. OSError and WorkloadWrong as `file_of` has them."""
+    """Why these options do not go together; empty when they do. OSError or WorkloadWrong for a workload in a file."""
+    if _is_same(args.log, args.trace or args.workload):
+        return f"--log {args.log} is the file that is read, and would be lost: name another"
     if args.workload:
         if given := _given(args, _OF_A_TRACE):
             return f"{given} is of a trace, and --workload {args.workload} is none: leave it out, or name a --trace"
@@ -32,6 +41,11 @@ def problem_of(args: argparse.Namespace) -> str:
     if given := _given(args, _OF_A_WORKLOAD):
         return f"{given} is of a workload: a trace is played to its last end; cut it with --from and --limit"
     return ""
+
+
+def _is_same(written: str | None, read: str) -> bool:
+    """Whether writing the one would destroy the other, by whatever names."""
+    return written is not None and Path(written).exists() and Path(read).exists() and Path(written).samefile(read)
 
 
 def _given(args: argparse.Namespace, names: tuple[str, ...]) -> str:
@@ -43,8 +57,7 @@ def _given(args: argparse.Namespace, names: tuple[str, ...]) -> str:
 def _hosts_problem(args: argparse.Namespace) -> str:
     if not args.hosts:
         return ""
-    scenario, _, _ = scenario_of(file_of(args.workload)) if args.workload != LAB else (lab_1024(), "", {})
-    gpus = scenario.cluster.gpus_per_host
+    gpus = scenario_of(file_of(args.workload))[0].cluster.gpus_per_host
     if args.hosts[1] == gpus:
         return ""
     return f"--hosts {args.hosts[0]}x{args.hosts[1]}: the workload is of hosts with {gpus} GPUs: write Nx{gpus}"
@@ -85,6 +98,7 @@ def prepared(args: argparse.Namespace) -> tuple[Recorded, Workload]:
     hosts, gpus = args.hosts or HOSTS
     asked = {"begin": args.begin, "runtime": args.runtime_factor, "load": args.load, "weights": args.weights}
     given = {name: value for name, value in asked.items() if value is not None}
-    checkpoint_ms = CHECKPOINT_MS if args.checkpoint is None else args.checkpoint
+    # Who is told to leave saves all its work, so checkpoints before that matter only where hosts break.
+    checkpoint_ms = args.checkpoint or (CHECKPOINT_MS if args.mtbf_days else 0)
     wishes = Wishes(is_apart=True, checkpoint_ms=checkpoint_ms, **given)
     return recorded, prepare(recorded, hosts=hosts, gpus_per_host=gpus, limit=args.limit or 0, wishes=wishes)

@@ -16,19 +16,20 @@ from fairlease.figures.report import report_of
 from fairlease.simulator.demand import ClosedLoop
 from fairlease.simulator.engine import T0, Engine
 from fairlease.simulator.faults import Upkeep
-from fairlease.simulator.machines import Machines, Stopping, Work, host_up
+from fairlease.simulator.machines import Machines, SimulationWrong, Stopping, Work, host_up
 from fairlease.simulator.owners import Owners
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.quantiles import FAULT, exponential
 from fairlease.simulator.scenario import Scenario, lab_1024, unserviced
 from fairlease.simulator.series import Course
-from fairlease.simulator.workload_file import scenario_of
+from fairlease.simulator.workload_file import scenario_of, tables_of
 from fairlease.trace.recorded import Outcome, Recorded, Rule, met
 from fairlease.trace.workload import Task, Workload
 from fairlease_schemas import codec
 from fairlease_schemas.commands import ChangeBudget, ChangeMember, ChangePolicy
 from fairlease_schemas.envelope import Record, Submitted
 from fairlease_schemas.ids import HostId, JobId
+from fairlease_schemas.job import CommandRefused
 from fairlease_schemas.units import DAY_MS, SECOND_MS, format_length
 
 Data = dict[str, Any]
@@ -73,8 +74,12 @@ class Simulation:
         self.engine.deliver()
         return names
 
-    def budget(self, node: ChangeBudget) -> None:
+    def budget(self, name: str, weight: int, parent: str = "") -> None:
         """A budget that everybody may submit to."""
+        self.node(ChangeBudget(budget=name, weight=weight, parent=parent))
+
+    def node(self, node: ChangeBudget) -> None:
+        """The same, with all that may be said of it."""
         self.engine.say(node, FOUNDER)
         self.engine.say(ChangeMember(budget=node.budget, account="*", role="member"), FOUNDER)
         self.engine.deliver()
@@ -125,7 +130,8 @@ def simulate_lab(
     `tell` is told with every record how much of the time is over, in permille. SimulationWrong if a job is refused;
     WorkloadWrong, with every problem found, for a file that is no workload; OSError when it cannot be read.
     """
-    scenario, digest, quantiles = scenario_of(file)
+    scenario, digest = scenario_of(file)
+    quantiles = tables_of(scenario)
     cluster, rules = scenario.cluster, []
     count = hosts or cluster.hosts
     if warm_up_ms is None:
@@ -153,9 +159,9 @@ def simulate_lab(
 
 def _founded(run: Simulation, scenario: Scenario) -> None:
     for name, org in scenario.budgets.items():
-        run.budget(ChangeBudget(budget=name, weight=org.weight))
+        run.budget(name, org.weight)
         for project, weight in org.projects.items():
-            run.budget(ChangeBudget(budget=project, weight=weight, parent=name))
+            run.budget(project, weight, name)
 
 
 def simulate_trace(
@@ -187,13 +193,17 @@ def play_trace(
     mtbf_days: int = 0,
     startup_ms: int = 0,
 ) -> tuple[Simulation, Owners]:
-    """The same, as the run that it was, and its people."""
+    """The same, as the run that it was, and its people.
+
+    SimulationWrong for a job that is refused, and for a policy or a budget of a log that is.
+    """
     # A period counts what happens after its first instant, and the first arrival is at 0.
     run = Simulation(policy, seed, TRACE_STOPPING, Period(T0 - 1, T0 + LONGEST_MS), log)
+    run.followers.append(_refuse_refusals)
     names = run.hosts(workload.hosts, workload.gpus_per_host, POOL, HOSTS_PER_BLOCK)
     run.engine.say(ChangePolicy(name=workload.policy_name, policy=workload.policy), FOUNDER)
     for node in workload.budgets:
-        run.budget(node)
+        run.node(node)
     owners = Owners(run.engine)
     run.followers.append(owners.follow)
     if mtbf_days:
@@ -212,6 +222,14 @@ def play_trace(
     while left:
         run.engine.step()
     return run, owners
+
+
+def _refuse_refusals(_world: World, record: Record) -> None:
+    """A cell that was not set up as the trace has it would answer another question."""
+    for event in record.events:
+        if isinstance(event, CommandRefused) and event.account == FOUNDER:
+            told = "; ".join(f"{one.field} {one.value}: {one.limit} (rule {one.rule})" for one in event.problems)
+            raise SimulationWrong(f"{event.verb} is refused, so the cell of the trace cannot be set up: {told}")
 
 
 def _trace_rules(workload: Workload, mtbf_days: int, startup_ms: int, released: int) -> tuple[Rule, ...]:

@@ -21,9 +21,9 @@ from msgspec import inspect
 from fairlease.simulator import quantiles
 from fairlease.simulator.draws import tables
 from fairlease.simulator.scenario import IDLE, Duration, JobClass, Scenario, lab_1024, workload_digest
+from fairlease.trace.cells import listed
 
 MAX_BYTES: Final = 1 << 20
-SHOWN_PROBLEMS: Final = 20
 _SHOWN_CHARS: Final = 60
 _WHOLE: Final = 1_000
 _NO_NAME: Final = "is no name: write 1-50 of a-z 0-9 -, neither end a dash"
@@ -49,20 +49,21 @@ class WorkloadWrong(ValueError):
     """The file is no workload; says the file and each problem."""
 
     def __init__(self, file: str, problems: Sequence[str]) -> None:
-        told = [f"{file}: {problem}" for problem in problems[:SHOWN_PROBLEMS]]
-        if len(problems) > SHOWN_PROBLEMS:
-            told.append(f"{file}: and {len(problems) - SHOWN_PROBLEMS} more")
-        super().__init__("\n".join(told))
+        super().__init__(listed(file, problems))
 
 
-def scenario_of(file: Path | None) -> tuple[Scenario, str, Mapping[str, Sequence[int]]]:
-    """The workload of a file, lab-1024 without one; its SHA-256 in hex; and the quantile tables that it draws from."""
+def scenario_of(file: Path | None) -> tuple[Scenario, str]:
+    """The workload of a file, lab-1024 without one, and its SHA-256 in hex. OSError or WorkloadWrong if it is none."""
     if file is None:
-        return lab_1024(), workload_digest(), tables()
+        return lab_1024(), workload_digest()
     with file.open("rb") as opened:
         raw = opened.read(MAX_BYTES + 1)
-    scenario = _parsed(file.name, raw)
-    return scenario, hashlib.sha256(raw).hexdigest(), quantiles.made(scenario)
+    return _parsed(file.name, raw), hashlib.sha256(raw).hexdigest()
+
+
+def tables_of(scenario: Scenario) -> Mapping[str, Sequence[int]]:
+    """The quantile tables that it draws from: the shipped ones of lab-1024, else made anew in half a second."""
+    return tables() if scenario == lab_1024() else quantiles.made(scenario)
 
 
 def _parsed(file: str, raw: bytes) -> Scenario:

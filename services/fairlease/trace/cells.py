@@ -6,7 +6,7 @@ looks like a right one. So nothing is guessed: the problems of a file are gather
 
 import csv
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, NamedTuple
@@ -46,10 +46,15 @@ class TraceWrong(ValueError):
 
     def __init__(self, file: str, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(problems))
-        told = [f"{file}: {problem.sentence()}" for problem in self.problems[:SHOWN_PROBLEMS]]
-        if len(self.problems) > SHOWN_PROBLEMS:
-            told.append(f"{file}: and {len(self.problems) - SHOWN_PROBLEMS} more")
-        super().__init__("\n".join(told))
+        super().__init__(listed(file, [problem.sentence() for problem in self.problems]))
+
+
+def listed(file: str, sentences: Sequence[str]) -> str:
+    """The first problems of a file, a line each, and how many more there are."""
+    lines = [*sentences[:SHOWN_PROBLEMS]]
+    if len(sentences) > SHOWN_PROBLEMS:
+        lines.append(f"and {len(sentences) - SHOWN_PROBLEMS} more")
+    return "\n".join(f"{file}: {line}" for line in lines)
 
 
 class Cells:

@@ -15,7 +15,7 @@ ACCOUNT: Final = "trace"
 START_SLACK_MS: Final = 30 * SECOND_MS
 """What a timeout has on top, because starting takes the same time at any speed."""
 CHECKPOINT_MS: Final = 15 * MINUTE_MS
-"""How often work is saved in a simulated cell, where nothing else is said."""
+"""How often work is saved in a simulated cell whose hosts break, where nothing else is said."""
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
