@@ -20,6 +20,7 @@ from tests.peers.browser import Browser, Page, browser
 AXE = gzip.decompress((Path(__file__).parents[1] / "data/axe-core/axe.min.js.gz").read_bytes()).decode()
 RULES = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
     one => one.id + ": " + one.nodes.slice(0, 3).map(node => node.html.slice(0, 160)).join(" | ")))"""
+FITS = "document.documentElement.scrollWidth <= window.innerWidth"
 UNFOLD = "document.querySelectorAll('{}').forEach(one => {{ one.open = true; }})"
 FOLDED = {"simulation": "details", "comparison": "main > section details", "whatif": "main > section details"}
 """What is looked into. Runs in time are folded into a comparison as they stand on the page of a simulation."""
@@ -80,11 +81,13 @@ def test_a_page_is_for_everybody_and_asks_for_nothing(
     page.open(pages[name])
     assert page.complaints() == []
     assert page.requests() == [pages[name].as_uri()]
-    assert page.run("document.documentElement.scrollWidth <= window.innerWidth"), "the page is wider than its window"
+    assert page.run(FITS), "the page is wider than its window"
     page.run(UNFOLD.format(FOLDED[kind]))
     page.run(AXE)
     assert page.run(RULES) == []
-    assert page.run("document.documentElement.scrollWidth <= window.innerWidth"), "a table is wider than the page"
+    assert page.run(FITS), "a table is wider than the page"
+    page.to_paper()
+    assert page.run(FITS), "print would shrink the page or cut a table off"
 
 
 def test_names_that_are_markup_are_read_and_never_run(
