@@ -227,6 +227,13 @@ def test_a_map_shows_what_took_most_of_each_stretch() -> None:
     assert 'd="M250 0h500v19h-500z" fill="url(#faulty)"' in text
 
 
+def test_a_map_of_many_rows_names_the_first_the_middle_and_the_last() -> None:
+    rows = [HostRow(first=f"h{k}", last=f"h{k}", hosts=1, permille={"busy": (1000,)}) for k in range(64)]
+    text = host_map(rows, (1,))
+    assert re.findall(r"<span>(h\d+)</span>", text) == ["h0", "h32", "h63"]
+    assert "M0 0h1000v8h-1000zM0 8h1000" in text, "low rows have no line between them"
+
+
 def test_fulfilment_of_a_stretch_is_at_most_one_and_nothing_where_nothing_was_due() -> None:
     assert fulfilled(BudgetCourse(held_gpu_ms=(5, 20, 3), due_gpu_ms=(10, 10, 0))) == [500, 1000, None]
 
