@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlease.cli.compare import Bar
+from fairlease.cli.compare import ProgressBar
 from fairlease.cli.main import main
 from fairlease.cli.output import Output
 from fairlease.cli.table import Style
@@ -75,7 +75,7 @@ def test_when_no_run_ends_the_first_cause_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = [Result(0, None, "its process ended with -9 and no report"), Result(1, None, "job-1 was refused")]
-    monkeypatch.setattr("fairlease.cli.compare.played", lambda *_: iter(ended))
+    monkeypatch.setattr("fairlease.cli.compare.played", lambda *_: (one for one in ended))
     code, out, err = told(capsys, "--policies", "budget-window", "--seeds", "1-2")
     assert (code, out) == (1, "")
     assert "no run came to its end: budget-window, seed 1: its process ended with -9 and no report" in err
@@ -105,7 +105,7 @@ def test_progress_is_for_people_at_a_terminal(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    bar = Bar(4, Output(form, is_quiet, Style(80, has_color=False, is_wide=False)))
+    bar = ProgressBar(4, Output(form, is_quiet, Style(80, has_color=False, is_wide=False)))
     bar.show(1000, 1)
     bar.clear()
     assert ("\r[######------------------] 25 %, 1 of 4 runs, " in terminal.text) is is_shown

@@ -112,6 +112,16 @@ def test_a_log_that_is_none_is_told(
     assert expected in err
 
 
+def test_a_log_in_which_nothing_has_happened_is_told(
+    capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "new.jsonl"
+    path.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
+    code, _, err = told(capsys, path, "--set", "patience_ms=1")
+    assert code == 1
+    assert "nothing has happened in this log" in err
+
+
 def test_a_log_that_was_cut_at_its_beginning_is_told(
     capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path
 ) -> None:

@@ -91,6 +91,11 @@ class Page:
         self._ask("Page.navigate", url=path.as_uri())
         self._browser.until("Page.loadEventFired", self._session)
 
+    def to_paper(self) -> None:
+        """Look as on a sheet of A4."""
+        self._ask("Emulation.setDeviceMetricsOverride", width=794, height=1123, deviceScaleFactor=1, mobile=False)
+        self._ask("Emulation.setEmulatedMedia", media="print")
+
     def run(self, script: str) -> Any:  # noqa: ANN401 - whatever the script makes
         """The value of a script, awaited, run beside the page as the developer's console would."""
         found = self._ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)

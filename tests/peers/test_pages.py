@@ -8,19 +8,23 @@ from typing import Any
 
 import pytest
 
-from fairlease.simulator.comparison import compared
+from fairlease.simulator.comparison import compared, figures_of
 from fairlease.simulator.page.comparison import comparison_page
 from fairlease.simulator.page.simulation import simulation_page
+from fairlease.simulator.page.whatif import whatif_page
 from fairlease.simulator.runs import simulate_lab
+from fairlease_schemas.comparison import Outcome, WaitChange, WhatIf
 from fairlease_schemas.units import HOUR_MS
 from tests.peers.browser import Browser, Page, browser
 
 AXE = gzip.decompress((Path(__file__).parents[1] / "data/axe-core/axe.min.js.gz").read_bytes()).decode()
 RULES = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
     one => one.id + ": " + one.nodes.slice(0, 3).map(node => node.html.slice(0, 160)).join(" | ")))"""
+FITS = "document.documentElement.scrollWidth <= window.innerWidth"
 UNFOLD = "document.querySelectorAll('{}').forEach(one => {{ one.open = true; }})"
-FOLDED = {"simulation": "details", "comparison": "main > section details"}
+FOLDED = {"simulation": "details", "comparison": "main > section details", "whatif": "main > section details"}
 """What is looked into. Runs in time are folded into a comparison as they stand on the page of a simulation."""
+LOOKS = (("en", "light"), ("zh", "dark"))
 HOSTILE = "</style><script>window.hurt = 1; alert(1)</script><img src=x onerror='window.hurt = 2'>"
 
 
@@ -41,15 +45,20 @@ def report() -> dict[str, Any]:
 def pages(report: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Every kind of page in every language, as files."""
     reports = [{**report, "policy": policy} for policy in ("budget-window", "another")]
-    frame = {"workload": "lab-1024", "hosts": 4, "gpus": 32, "days": 0.0833, "seeds": (2,)}
+    frame: dict[str, Any] = {"workload": "lab-1024", "hosts": 4, "gpus": 32, "days": 0.0833, "seeds": (2,)}
     digest = report["workload_digest"]
     found = compared([one["policy"] for one in reports], reports, (), {}, {**frame, "workload_digest": digest})
+    figures = {name: Outcome(was=value, again=value, would=value) for name, value in figures_of(report).items()}
+    moved = WaitChange(job="job-1", budget="a1", was_ms=1, again_ms=1000, would_ms=None)
+    frame = {"days": 0.0833, "hosts": 4, "gpus": 32, "earlier": 1, "later": 0, "same": 0, "rules": ()}
+    would = WhatIf(digest="0", change={"patience_ms": "0"}, figures=figures, jobs=(moved,), **frame)
     where = tmp_path_factory.mktemp("pages")
     made = {
         "simulation-en": simulation_page(report, "en"),
         "simulation-zh": simulation_page(report, "zh"),
         "comparison-en": comparison_page(found, reports, "en"),
         "comparison-zh": comparison_page(found, reports, "zh"),
+        "whatif-en": whatif_page(would, {**report, "seed": None}, report, report, "en"),
     }
     for name, text in made.items():
         (where / f"{name}.html").write_text(text, encoding="utf-8")
@@ -57,10 +66,13 @@ def pages(report: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 @pytest.mark.parametrize(
-    ("lang", "width", "scheme"),
-    [("en", 1280, "light"), ("en", 390, "light"), ("zh", 1280, "dark"), ("zh", 390, "dark")],
+    ("kind", "lang", "width", "scheme"),
+    [
+        *(("simulation", lang, width, scheme) for lang, scheme in LOOKS for width in (1280, 390)),
+        *(("comparison", lang, width, scheme) for lang, scheme in LOOKS for width in (1280, 390)),
+        ("whatif", "en", 390, "light"),
+    ],
 )
-@pytest.mark.parametrize("kind", ["simulation", "comparison"])
 def test_a_page_is_for_everybody_and_asks_for_nothing(
     chromium: Browser, pages: dict[str, Path], kind: str, lang: str, width: int, scheme: str
 ) -> None:
@@ -69,11 +81,13 @@ def test_a_page_is_for_everybody_and_asks_for_nothing(
     page.open(pages[name])
     assert page.complaints() == []
     assert page.requests() == [pages[name].as_uri()]
-    assert page.run("document.documentElement.scrollWidth <= window.innerWidth"), "the page is wider than its window"
+    assert page.run(FITS), "the page is wider than its window"
     page.run(UNFOLD.format(FOLDED[kind]))
     page.run(AXE)
     assert page.run(RULES) == []
-    assert page.run("document.documentElement.scrollWidth <= window.innerWidth"), "a table is wider than the page"
+    assert page.run(FITS), "a table is wider than the page"
+    page.to_paper()
+    assert page.run(FITS), "print would shrink the page or cut a table off"
 
 
 def test_names_that_are_markup_are_read_and_never_run(

@@ -1,6 +1,8 @@
 import io
 from functools import partial
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from fairlease.core.metrics.integral import Period
@@ -15,10 +17,11 @@ from fairlease_schemas.codec import read_record
 from fairlease_schemas.commands import CancelJob, ChangeBudget, RequestDrain, ReturnHost
 from fairlease_schemas.envelope import Said, Submitted
 from fairlease_schemas.ids import job_id
-from fairlease_schemas.job import Request
+from fairlease_schemas.job import Array, Request
 from fairlease_schemas.policy import Policy, WindowBound
 from fairlease_schemas.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 LENGTH_MS = 12 * HOUR_MS
 
 
@@ -37,7 +40,14 @@ class Cell:
         self.run.engine.at(T0 + at_ms, partial(self.run.engine.say, said, who))
 
     def submits(
-        self, name: str, *, budget: str = "a", hours: int = 1, at_ms: int = 0, window_ms: int = 30 * MINUTE_MS
+        self,
+        name: str,
+        *,
+        budget: str = "a",
+        hours: int = 1,
+        at_ms: int = 0,
+        window_ms: int = 30 * MINUTE_MS,
+        array: Array | None = None,
     ) -> str:
         job = job_id("ann", budget, name)
         request = Request(
@@ -49,11 +59,14 @@ class Cell:
             grace_ms=90 * SECOND_MS,
             is_resumable=True,
             checkpoint_interval_ms=15 * MINUTE_MS,
+            array=array,
         )
         work = Work(
             left_ms=hours * HOUR_MS, startup_ms=2 * MINUTE_MS, checkpoint_ms=15 * MINUTE_MS, saves_permille=1000
         )
-        self.run.machines.expect(job, work)
+        names = [name] if array is None else [f"{name}/{index}" for index in range(array.count)]
+        for one in names:
+            self.run.machines.expect(job_id("ann", budget, one), msgspec.structs.replace(work))
         self.says(Submitted(budget=budget, request_id=name, digest=f"{0:064x}", request=request), "ann", at_ms)
         return job
 
@@ -137,6 +150,43 @@ def test_a_fault_comes_again_when_it_came() -> None:
     assert past.report["recovery"]["faults"]["count"] == 1
     assert again["recovery"]["faults"] == past.report["recovery"]["faults"]
     assert again["series"]["hosts"] == past.report["series"]["hosts"]
+
+
+def test_a_fault_of_a_run_strikes_again_and_leaves_the_host() -> None:
+    cell = Cell(hosts=1)
+    cell.submits("one", hours=3)
+    cell.run.engine.at(T0 + HOUR_MS, lambda: cell.run.machines.strikes("host-0001"))
+    past = cell.past()
+    again = play_again(told, past=past, change=Change())
+    assert past.report["recovery"]["faults"]["count"] == again["recovery"]["faults"]["count"] == 1
+    assert past.report["jobs"]["finished"] == again["jobs"]["finished"] == 1
+    assert {rule["rule"]: rule["count"] for rule in past.rules}[
+        "a fault of a run strikes what runs on that host then"
+    ] == 1
+
+
+def test_an_array_is_said_again_whole() -> None:
+    cell = Cell()
+    cell.submits("many", array=Array(count=3))
+    past = cell.past()
+    again = play_again(told, past=past, change=Change())
+    assert (len(past.work), again["waits"]) == (3, past.waits)
+    assert "submissions that were refused, or said twice, are left out" not in {rule["rule"] for rule in past.rules}
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_every_golden_log_can_be_played_again(path: Path) -> None:
+    """Logs of live cells hold what no simulation says: readiness, leases, refusals, reports of all kinds."""
+    records = [read_record(line) for line in path.read_bytes().splitlines()]
+    first_ms = next(record.at_ms for record in records if record.at_ms)
+    reading = Reading(Period(first_ms - 1, max(record.at_ms for record in records)))
+    world = World()
+    for position, record in enumerate(records, start=1):
+        world.apply(record, position)
+        reading.take(world, record, None)
+    past = reading.past(world)
+    again = play_again(told, past=past, change=Change())
+    assert set(again["waits"]) == set(past.waits), "every job that was admitted is admitted again"
 
 
 def test_a_host_that_would_not_be_empty_yet_comes_back_when_it_did() -> None:

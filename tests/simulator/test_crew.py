@@ -87,7 +87,7 @@ def test_who_stops_reading_leaves_no_process(tmp_path: Path) -> None:
     assert next(crew).report == {"name": "a"}
     until(mark.exists)
     until(lambda: mark.read_text() != "")
-    crew.close()  # type: ignore[attr-defined]  # a generator, read as an iterator
+    crew.close()
     until(lambda: not is_running(int(mark.read_text())))
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from fairlease.cli.main import main
 from fairlease.core.words import fields_of
+from fairlease.simulator.command import as_json
 from fairlease.simulator.comparison import compared, figures_of, shown
 from fairlease.simulator.page.comparison import comparison_page
 from fairlease.simulator.page.file import problem_of_place, put
@@ -15,8 +17,10 @@ from fairlease.simulator.page.paper import Html, tag
 from fairlease.simulator.page.plots import Bar, Line, Strip, bars, curves, host_map, length_of, spans, strips
 from fairlease.simulator.page.sections import fulfilled
 from fairlease.simulator.page.simulation import simulation_page
+from fairlease.simulator.page.whatif import whatif_page
 from fairlease.simulator.page.words import FIGURES, FIRST, LANGUAGES, MEANINGS, SENTENCES, name_of, say
 from fairlease.simulator.runs import simulate_lab
+from fairlease_schemas.comparison import Assumption, Outcome, WaitChange, WhatIf
 from fairlease_schemas.series import BudgetCourse, HostRow
 from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -104,6 +108,56 @@ def test_headings_go_down_one_by_one(report: dict[str, Any], lang: str) -> None:
     assert levels.count(1) == 1
 
 
+def test_a_what_if_shows_three_columns_and_the_jobs_that_changed(report: dict[str, Any]) -> None:
+    was, again, would = ({**report, "seed": None}, {**report, "seed": 1}, {**report, "seed": 1, "occupancy": 0.5})
+    figures = {
+        name: Outcome(was=value, again=value, would=0.5 if name == "occupancy" else value)
+        for name, value in figures_of(report).items()
+    }
+    found = WhatIf(
+        digest="ab",
+        days=report["days"],
+        hosts=2,
+        gpus=16,
+        change={"patience_ms": "<10m>"},
+        figures=figures,
+        earlier=1,
+        later=0,
+        same=7,
+        jobs=(WaitChange(job="job-1", budget="a1", was_ms=1000, again_ms=90_000, would_ms=None),),
+        rules=(Assumption(rule="each start takes as long as the job's first", count=3),),
+    )
+    text = whatif_page(found, was, again, would, "en")
+    tables = Reader(text).tables
+    assert tables["The figures that are told first"][0] == ["figure", "as it was", "played again", "changed"]
+    assert ["occupancy", *[shown("occupancy", report["occupancy"])] * 2, "50.0 %"] in tables[
+        "The figures that are told first"
+    ]
+    assert tables["Waits of the jobs that changed most"][1] == ["job-1", "a1", "1.0s", "1.5m", "-"]
+    assert ["each start takes as long as the job's first", "3"] in [
+        row for name, rows in tables.items() if name.startswith("Rules") for row in rows
+    ]
+    assert "&lt;10m&gt;" in text
+    assert "median over the seeds" not in text
+
+
+def test_simulate_writes_the_page_beside_its_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    words = ["simulate", "--workload", "lab-1024", "--hosts", "1x8", "--days", "0.01", "--warm-up", "0.01"]
+    assert main([*words, "--html", str(path), "--lang", "zh", "-o", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["digest"] in path.read_text(encoding="utf-8")
+    assert main([*words, "--html", str(tmp_path)]) == 64
+    assert "is a folder" in capsys.readouterr().err
+
+
+def test_lists_of_numbers_stand_on_a_line_each(report: dict[str, Any]) -> None:
+    text = as_json(report, is_line=False)
+    assert json.loads(text) == json.loads(json.dumps(report))
+    assert f'"ends_ms": {json.dumps(report["series"]["ends_ms"])}' in text
+    assert as_json(report, is_line=True).count("\n") == 1
+
+
 def test_names_are_escaped_wherever_they_stand(report: dict[str, Any]) -> None:
     name = "<script>alert('&')</script>"
     hostile = json.loads(json.dumps(report).replace("host-0001", name).replace('"a1"', json.dumps(name)))
@@ -171,6 +225,13 @@ def test_a_map_shows_what_took_most_of_each_stretch() -> None:
     text = host_map([row], (1, 2, 3, 4))
     assert 'd="M0 0h250v19h-250zM750 0h250v19h-250z" class="busy"' in text
     assert 'd="M250 0h500v19h-500z" fill="url(#faulty)"' in text
+
+
+def test_a_map_of_many_rows_names_the_first_the_middle_and_the_last() -> None:
+    rows = [HostRow(first=f"h{k}", last=f"h{k}", hosts=1, permille={"busy": (1000,)}) for k in range(64)]
+    text = host_map(rows, (1,))
+    assert re.findall(r"<span>(h\d+)</span>", text) == ["h0", "h32", "h63"]
+    assert "M0 0h1000v8h-1000zM0 8h1000" in text, "low rows have no line between them"
 
 
 def test_fulfilment_of_a_stretch_is_at_most_one_and_nothing_where_nothing_was_due() -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlease.cli.exits import CONTRACT, FAILED, INTERRUPTED, OK, USAGE, CommandError
-from fairlease.cli.output import Output, output_of, print_data, print_text, tell
+from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, cell_width, table
 from fairlease.core.words import about
 from fairlease.simulator.comparison import Limit, compared, shown, span
@@ -59,9 +60,6 @@ def run(args: argparse.Namespace) -> int:
         print_text(table_of(found, output.style, args.lang))
     else:
         print_data(output.form, msgspec.json.encode(found), found.policies)
-    for one in missing:
-        facts = {"kind": "Progress", **msgspec.to_builtins(one)}
-        tell(output, f"fairlease: {one.policy}, seed {one.seed}, has no figures: {one.why}", facts)
     if not is_whole:
         return INTERRUPTED
     return FAILED if found.missed or missing else OK
@@ -126,12 +124,13 @@ def _played(
     found: dict[int, Data] = {}
     why = dict.fromkeys(range(len(runs)), _STOPPED)
     is_whole = True
-    bar = Bar(len(runs), output)
+    bar = ProgressBar(len(runs), output)
     try:
-        for result in played(plays, workers, lambda permille: bar.show(permille, len(found))):
-            if result.report is not None:
-                found[result.number] = result.report
-            why[result.number] = result.why
+        with closing(played(plays, workers, lambda permille: bar.show(permille, len(found)))) as results:
+            for result in results:
+                if result.report is not None:
+                    found[result.number] = result.report
+                why[result.number] = result.why
     except KeyboardInterrupt:
         is_whole = False
     bar.clear()
@@ -143,7 +142,7 @@ def _played(
     return [found[number] for number in sorted(found)], missing, is_whole
 
 
-class Bar:
+class ProgressBar:
     """How far it is, on a terminal's standard error alone."""
 
     def __init__(self, runs: int, output: Output) -> None:
@@ -200,6 +199,7 @@ def table_of(found: Comparison, style: Style, lang: str) -> str:
         f"{len(found.runs)} runs, seeds {', '.join(map(str, found.seeds))}, {found.days:g} days on {found.hosts} hosts"
     )
     told = [*parts, f"{runs}\nworkload {found.workload_digest}\nresult   {found.digest}\n"]
+    told += [f"no figures: {one.policy}, seed {one.seed}: {one.why}\n" for one in found.missing]
     told += [f"missed: {name} of {next(iter(found.policies))}\n" for name in found.missed]
     return "\n".join(told)
 

@@ -7,13 +7,14 @@ the answer: the log played again without the change shows what they cost.
 import argparse
 import tomllib
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from fairlease.cli.compare import Bar, workers_of
+from fairlease.cli.compare import ProgressBar, workers_of
 from fairlease.cli.exits import CONTRACT, FAILED, INTERRUPTED, OK, USAGE, CommandError, Finding
 from fairlease.cli.history import folded, opened
 from fairlease.cli.output import Output, output_of, print_data, print_text
@@ -73,13 +74,14 @@ def _past(path: str, output: Output) -> Past:
 def _played(past: Past, change: Change, output: Output) -> tuple[Data, Data]:
     """(the past as it was, and with the change), each played in a process of its own."""
     plays = [partial(play_again, past=past, change=one) for one in (Change(), change)]
-    bar = Bar(len(plays), output)
+    bar = ProgressBar(len(plays), output)
     reports: dict[int, Data] = {}
     try:
-        for result in played(plays, workers_of(None), lambda permille: bar.show(permille, len(reports))):
-            if result.report is None:
-                raise CommandError(FAILED, f"the log cannot be played again: {result.why}")
-            reports[result.number] = result.report
+        with closing(played(plays, workers_of(None), lambda permille: bar.show(permille, len(reports)))) as results:
+            for result in results:
+                if result.report is None:
+                    raise CommandError(FAILED, f"the log cannot be played again: {result.why}")
+                reports[result.number] = result.report
     except KeyboardInterrupt:
         raise CommandError(INTERRUPTED, "interrupted before both were played to their end") from None
     finally:

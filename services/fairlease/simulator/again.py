@@ -9,7 +9,7 @@ from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.waiting import life
 from fairlease.simulator.crew import Tell
 from fairlease.simulator.engine import T0
-from fairlease.simulator.past import Befell, Heard, Past
+from fairlease.simulator.past import BREAKS, RETURNS, STRIKES, Befell, Heard, Past
 from fairlease.simulator.runs import FOUNDER, Simulation
 from fairlease_schemas.commands import (
     CancelJob,
@@ -86,10 +86,8 @@ class _Again:
             self.run.engine.deliver()  # hosts and budgets that came at one instant with a job were there before it
 
     def _befall(self, befell: Befell) -> None:
-        if befell.is_fault:
-            self.run.machines.breaks(befell.host)
-        else:
-            self.run.machines.repaired(befell.host)
+        machines = self.run.machines
+        {BREAKS: machines.breaks, RETURNS: machines.repaired, STRIKES: machines.strikes}[befell.what](befell.host)
 
     def _refuse(self, _event: JobRefused) -> None:
         self.refused += 1

@@ -10,7 +10,7 @@ import multiprocessing
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, NamedTuple
@@ -46,7 +46,7 @@ class _Hand(NamedTuple):
     pipe: Connection
 
 
-def played(plays: Iterable[Play], workers: int, on_progress: Callable[[int], None]) -> Iterator[Result]:
+def played(plays: Iterable[Play], workers: int, on_progress: Callable[[int], None]) -> Generator[Result]:
     """The results as they come. `on_progress` is told how much is done, in permille of a run, over all of them.
 
     Whoever stops reading, or is interrupted, ends the processes that are left.

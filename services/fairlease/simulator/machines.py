@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from fairlease.core.host import FAULT
 from fairlease.core.job import Attempt
 from fairlease.core.world import World
 from fairlease.simulator.draws import Stream
@@ -208,8 +209,12 @@ class Machines:
     # faults ------------------------------------------------------------------------------------------
     def breaks(self, host: HostId) -> None:
         """The host breaks at this instant; what ran there is gone, and its other parts are told to stop."""
+        self._engine.say(CordonHost(host=host, reason=FAULT), WATCHMAN)
+        self.strikes(host)
+
+    def strikes(self, host: HostId) -> None:
+        """A fault ends what runs on the host at this instant, which takes work as before; other parts are stopped."""
         engine = self._engine
-        engine.say(CordonHost(host=host, reason="fault"), WATCHMAN)
         for name in engine.world.fleet.attempts_on(host):
             run = self._runs.get(name)
             if run is not None and host not in run.gone:

@@ -37,6 +37,7 @@ _SAID_AGAIN: Final = (
 _ENDED_BY_ITSELF: Final = frozenset((End.SUCCEEDED, End.FAILED))
 _STOPPING: Final = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
 _PERMILLE: Final = 1000
+BREAKS, RETURNS, STRIKES = "breaks", "returns", "strikes"
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -48,11 +49,11 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Befell(msgspec.Struct, frozen=True):
-    """A host broke at this time, or took work again."""
+    """A host broke at this time, took work again, or a fault struck what ran there and left the host as it was."""
 
     after_ms: int
     host: HostId
-    is_fault: bool
+    what: str
 
 
 class InForce(msgspec.Struct, frozen=True):
@@ -104,13 +105,14 @@ class Reading:
             match event:
                 case JobAdmitted():
                     self._admitted.add(event.job)
-                    self._requests.add((event.account, event.budget, event.request_id))
+                    whole = event.request_id if event.request.array is None else event.request_id.rpartition("/")[0]
+                    self._requests.add((event.account, event.budget, whole))
                 case PolicyChanged():
                     self._policies.append(InForce(after_ms, event.name, event.policy))
                 case HostHeld() if event.kind in FAULT_KINDS or event.reason == FAULT:
-                    self._befell.append(Befell(after_ms, event.host, is_fault=True))
+                    self._befell.append(Befell(after_ms, event.host, BREAKS))
                 case HostHoldCleared() if event.kind in FAULT_KINDS or event.owner == WATCHMAN:
-                    self._befell.append(Befell(after_ms, event.host, is_fault=False))
+                    self._befell.append(Befell(after_ms, event.host, RETURNS))
                 case _:
                     pass
         for answer in record.answers:
@@ -119,6 +121,8 @@ class Reading:
                 self._heard.append(Heard(after_ms, answer.who, answer.said))
             elif isinstance(answer.said, _SAID_AGAIN) and answer.who != WATCHMAN:
                 self._heard.append(Heard(after_ms, answer.who, answer.said))
+            elif isinstance(answer.said, reports.RunGone) and answer.said.end is End.FAULT:
+                self._befell.append(Befell(after_ms, answer.who, STRIKES))
 
     def past(self, world: World) -> Past:
         """The past, given the world behind the last record."""
@@ -203,7 +207,8 @@ def _rules(jobs: list[Job], unknown: int, befell: list[Befell], saves_permille: 
     failed = sum(job.is_terminal and bool(job.attempts) and job.attempts[-1].end is End.FAILED for job in jobs)
     met = (
         ("jobs are submitted, held, released and cancelled when they were", len(jobs)),
-        ("hosts break and take work again when they did", len(befell)),
+        ("hosts break and take work again when they did", sum(one.what != STRIKES for one in befell)),
+        ("a fault of a run strikes what runs on that host then", sum(one.what == STRIKES for one in befell)),
         (
             "a job has as much work as it turned out to have, without what was lost",
             sum(_has_ended(job) for job in jobs),

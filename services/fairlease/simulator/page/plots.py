@@ -24,6 +24,8 @@ _MARKS_MS: Final = (
 _LINES: Final = ("sa", "sb d1", "sc d2", "sd d3", "se d4", "sf d5", "sg d6")
 _ROW_HEIGHTS: Final = (4, 20)
 _MAP_HEIGHT: Final = 512
+_GAP_FROM: Final = 8
+"""Rows that are higher have a line between them; of lower ones it would be most of what is seen."""
 _FEW_ROWS: Final = 16
 _RISING: Final = "M-4 4l8-8M0 16l16-16M12 20l8-8"
 _IDLE: Final = "idle"
@@ -123,13 +125,14 @@ def bars(rows: Sequence[Bar], most: float = 0) -> Html:
 def host_map(rows: Sequence[HostRow], ends_ms: Sequence[int]) -> Html:
     """A row for each row of hosts: in every stretch the state that took most of it. Idle is blank."""
     height = min(max(_MAP_HEIGHT // max(1, len(rows)), _ROW_HEIGHTS[0]), _ROW_HEIGHTS[1])
+    filled = height - (height > _GAP_FROM)
     paths: dict[str, list[str]] = {state: [] for state in STATES if state != _IDLE}
     places = _places(ends_ms)
     for number, row in enumerate(rows):
         for state, first, last in spans(row, len(ends_ms)):
             if state != _IDLE:
                 x, width = places[first], places[last + 1] - places[first]
-                paths[state].append(f"M{x} {number * height}h{width}v{height - 1}h-{width}z")
+                paths[state].append(f"M{x} {number * height}h{width}v{filled}h-{width}z")
     high = height * max(1, len(rows))
     shapes = [tag("rect", x=0, y=0, width=WIDE, height=high, class_="ground")]
     for state, found in paths.items():
@@ -137,11 +140,12 @@ def host_map(rows: Sequence[HostRow], ends_ms: Sequence[int]) -> Html:
             fill = {"class_": state} if state == "busy" else {"fill": f"url(#{state})"}
             shapes.append(tag("path", d="".join(found), **fill))
     area = tag("svg", *shapes, height=high, viewBox=f"0 0 {WIDE} {high}", preserveAspectRatio="none", **_HIDDEN)
+    place = "rows" if len(rows) <= _FEW_ROWS else "ends"
     if len(rows) <= _FEW_ROWS:
         names = [row.first if row.hosts == 1 else f"{row.first} +{row.hosts - 1}" for row in rows]
     else:
         names = [rows[0].first, rows[len(rows) // 2].first, rows[-1].last]
-    scale = tag("div", *(tag("span", name) for name in names), class_="scale rows")
+    scale = tag("div", *(tag("span", name) for name in names), class_=f"scale {place}")
     return tag("div", scale, area, _time(ends_ms), class_="plot map")
 
 
