@@ -16,6 +16,7 @@ from fairlease.core.line import Line
 from fairlease.core.membership import Members
 from fairlease.core.outcome import Evaluations
 from fairlease.core.state import Cycle, OpenReason, Promise, PromiseBook, Reservation, State
+from fairlease.core.stay import Stay, Stays
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
 from fairlease_schemas.policy import Policy
@@ -35,6 +36,8 @@ class Reading:
         self._stillborn: dict[AttemptId, JobId] = {}
         self._overtaken: dict[AttemptId, JobId] = {}
         self._lane: dict[AttemptId, int] = {}
+        self._sized: dict[AttemptId, JobId] = {}
+        self._stays = Stays()
 
     @property
     def epoch(self) -> int:
@@ -71,6 +74,11 @@ class Reading:
         return self._live
 
     @property
+    def sized(self) -> Mapping[AttemptId, JobId]:
+        """Live attempts whose contracts ask for CPU, memory or disk by number, with their jobs."""
+        return self._sized
+
+    @property
     def stillborn(self) -> Mapping[AttemptId, JobId]:
         """Live attempts that never run: their jobs were over, or held, before the grant."""
         return self._stillborn
@@ -99,6 +107,10 @@ class Reading:
     def lane(self) -> Mapping[AttemptId, int]:
         """Live attempts of the debug lane, with their GPUs."""
         return self._lane
+
+    def stays(self, policy: Policy) -> Mapping[AttemptId, Stay]:
+        """Every live attempt as a step under that policy weighs it, by grant."""
+        return self._stays.of(policy, self._s.position, self._live, self._s.jobs)
 
     @property
     def tree(self) -> Tree:

@@ -253,6 +253,8 @@ class World(Reading):
         self._live[attempt.id] = job.id
         if attempt.is_stillborn:
             self._stillborn[attempt.id] = job.id
+        if job.request.has_sizes:
+            self._sized[attempt.id] = job.id
         if attempt.licence is cycle_events.Licence.DEBUG:
             self._lane[attempt.id] = attempt.gpus
         self.fleet.occupy(attempt.parts, attempt.id)
@@ -290,7 +292,7 @@ class World(Reading):
         job, attempt = found
         job = self._s.jobs[job.id] = lives.evolve(job, event, now_ms)
         over = job.attempts[-1]
-        for index in (self._live, self._stillborn, self._overtaken, self._lane):
+        for index in (self._live, self._stillborn, self._overtaken, self._lane, self._sized):
             index.pop(over.id, None)
         self.fleet.release(over.parts, over.id, now_ms, forget_before_ms=self._forget_before_ms())
         is_budgeted = not job.is_idle_work

@@ -7,7 +7,6 @@ what its leaves' budgeted attempts held, with surcharges and credits; promised (
 of their windows. Compared by cross-multiplication: no float, no rounding.
 """
 
-from fairlease.core.departures import unspent_gpu_ms
 from fairlease.core.fairshare.fade import Lookback
 from fairlease.core.world import World
 from fairlease_schemas.cycle import NodeStanding
@@ -39,15 +38,11 @@ def promised_gpu_ms(world: World, policy: Policy, now_ms: int) -> dict[tuple[Bud
     are ordered or a promise stands.
     """
     promised: dict[tuple[BudgetId, PoolId], int] = {}
-    for job_id in world.live.values():
-        job = world.jobs[job_id]
-        attempt = job.live
-        if attempt is None or job.is_idle_work:
-            continue
-        rest = unspent_gpu_ms(policy, job, attempt, now_ms)
-        if rest:
-            key = (job.budget, attempt.pool)
-            promised[key] = promised.get(key, 0) + rest
+    for stay in world.stays(policy).values():
+        rest_ms = stay.protected_ms - now_ms
+        if rest_ms > 0 and not stay.job.is_idle_work:
+            key = (stay.job.budget, stay.attempt.pool)
+            promised[key] = promised.get(key, 0) + stay.gpus * rest_ms
     claims = {name: r.pool for name, r in world.reservations.items()} | {n: p.pool for n, p in world.promises.items()}
     for name, pool in claims.items():
         job = world.jobs[name]

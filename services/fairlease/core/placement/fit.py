@@ -10,12 +10,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from fairlease.core.fleet import listed, outermost
 from fairlease.core.host import FAULT_KINDS
 from fairlease.core.job import Job
 from fairlease.core.line import class_key
 from fairlease.core.placement.blocks import most_together, together
 from fairlease.core.placement.shape import Shape, shape_of
-from fairlease.core.placement.sides import Sides, Sizes
+from fairlease.core.placement.sides import NONE, Sides, Sizes
 from fairlease.core.state import Promise
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Part
@@ -40,14 +41,25 @@ class Room:
         self.sides = Sides(world, pool)
         self._world = world
         self._shapes: dict[str, Shape] = {}
-        self.free: dict[HostId, list[int]] = {}
-        self.size: dict[HostId, int] = {}
-        self.block: dict[HostId, str] = {}
-        self.held_out: list[HostId] = []
-        self.has_faults = False
-        self._closing: dict[HostId, int] = {}
-        self._begun: dict[int, list[HostId]] = {}
-        self._empty: dict[int, dict[str, list[HostId]]] = {}
+        self.frame = world.fleet.frame(pool)
+        shelf = world.fleet.shelf(pool)
+        self.free = dict(shelf.free)
+        self.size, self.block = shelf.size, shelf.block
+        self.held_out = list(shelf.held)
+        self._closing = dict(shelf.closing)
+        for name in [name for name, closes_ms in shelf.closing.items() if closes_ms <= now_ms]:
+            self.held_out.append(name)
+            del self.free[name], self._closing[name]
+        self.has_faults = any(
+            hold.kind in FAULT_KINDS for name in self.held_out for hold in world.fleet.hosts[name].holds
+        )
+        self._begun = {free: list(hosts) for free, hosts in shelf.begun.items()}
+        self._empty = {
+            size: {name: list(hosts) for name, hosts in blocks.items()} for size, blocks in shelf.empty.items()
+        }
+        self._is_view = False
+        self._places: dict[tuple[int, int, bool], int] = {}
+        self._places_version = 0
         self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
         self._closed: dict[JobId, int] = {}
@@ -62,25 +74,16 @@ class Room:
                     self._parts_of.add(reservation.job)
                 for name in reservation.hosts:
                     self._kept[name] = reservation.job
-        self._promised: dict[HostId, Promise] = {}
+        promised: dict[HostId, Promise] = {}
         for promise in world.promises.values():
             if promise.pool == pool:
                 self._keeping.setdefault(promise.job, promise.hosts)
                 for name in promise.hosts:
-                    self._promised[name] = promise
-        for host in sorted(world.fleet.in_pool(pool), key=lambda h: h.id):
-            self.size[host.id] = host.gpus
-            self.block[host.id] = host.inventory.block
-            closes_ms = host.closes_ms
-            if closes_ms is not None and closes_ms > now_ms and not host.holds:
-                self._closing[host.id] = closes_ms
-            if host.holds or (closes_ms is not None and closes_ms <= now_ms):
-                self.held_out.append(host.id)
-                self.has_faults = self.has_faults or any(hold.kind in FAULT_KINDS for hold in host.holds)
-                continue
-            self.free[host.id] = world.fleet.free_gpus(host.id)
-            if self.is_open(host.id):
-                self._listed(host.id).append(host.id)
+                    promised[name] = promise
+        kept, self._kept, self._promised = self._kept, {}, {}
+        for name in dict.fromkeys((*kept, *promised)):
+            self._unlist(name)
+        self._kept, self._promised = kept, promised
 
     def shape(self, job: Job) -> Shape:
         """What the job asks of hosts here."""
@@ -90,6 +93,34 @@ class Room:
         if key not in self._shapes:
             self._shapes[key] = shape_of(self._world, self.pool, job.request)
         return self._shapes[key]
+
+    def is_told_by_gpus(self, shape: Shape) -> bool:
+        """Whether free GPUs say everything of where it fits: it asks for nothing else, and nobody there did."""
+        is_plain = shape.among is None and shape.sizes == NONE and not shape.is_same_block
+        return is_plain and not self._is_view and not self.sides.are_asked
+
+    def places(self, shape: Shape, *, is_all: bool) -> int:
+        """The hosts that could take a part of the gang when empty, as bits of the frame.
+
+        Open ones, or with `is_all` every one without a hold.
+        """
+        if self._places_version != self.version:
+            self._places.clear()
+            self._places_version = self.version
+        key = (shape.hosts, shape.gpus_per_host, is_all)
+        found = self._places.get(key)
+        if found is None:
+            frame, wanted = self.frame, shape.gpus_per_host
+            suiting = 0
+            for size, places in frame.by_size.items():
+                if size == wanted or (shape.hosts == 1 and size > wanted):
+                    suiting |= places
+            open_places = 0
+            for host in self.free:
+                if is_all or self.is_open(host):
+                    open_places |= 1 << frame.places[host]
+            found = self._places[key] = suiting & open_places
+        return found
 
     def lack(self, host: HostId, shape: Shape) -> Lack:
         """What is missing there for one host's part of the gang; nothing below 1 is missing."""
@@ -188,6 +219,7 @@ class Room:
         """A view of these hosts alone, all of them open, for a claim whose hosts they are."""
         view = object.__new__(Room)
         view.__dict__.update(self.__dict__)
+        view._is_view = True
         view.free = {host: self.free[host] for host in hosts if host in self.free}
         view.sides = self.sides.copy()
         view._kept, view._promised = {}, {}
@@ -261,6 +293,8 @@ class Room:
 
     def _holes(self, shape: Shape, needs_ms: int) -> list[HostId]:
         """Promised and soon draining hosts with room, where that length is over in time; fullest first, then by id."""
+        if not self._closing and not self._promised:
+            return []
         ends_ms = self.now_ms + needs_ms
         closes_ms = dict(self._closing)
         for host, promise in self._promised.items():
@@ -326,11 +360,7 @@ class Room:
         return msgspec.structs.replace(evidence, claim=claim, for_ms=max(0, until_ms - self.now_ms))
 
     def _listed(self, host: HostId) -> list[HostId]:
-        """The list the host belongs on: of begun ones by free GPUs, of empty ones by size and outermost block."""
-        free = len(self.free[host])
-        if free != self.size[host]:
-            return self._begun.setdefault(free, [])
-        return self._empty.setdefault(free, {}).setdefault(self._outermost(host), [])
+        return listed(self._begun, self._empty, host, len(self.free[host]), self.size[host], self.block[host])
 
     def _list(self, host: HostId) -> None:
         if self.is_open(host):
@@ -344,10 +374,7 @@ class Room:
         if at < len(listed) and listed[at] == host:
             del listed[at]
         if not listed and len(self.free[host]) == self.size[host]:
-            del self._empty[self.size[host]][self._outermost(host)]
-
-    def _outermost(self, host: HostId) -> str:
-        return self.block[host].partition("/")[0]
+            del self._empty[self.size[host]][outermost(self.block[host])]
 
 
 def is_short(lack: Lack) -> bool:

@@ -25,7 +25,7 @@ from fairlease.core.placement.shape import Shape
 from fairlease.core.placement.sides import asked
 from fairlease.core.placement.verdict import PLAIN, Verdicts
 from fairlease.core.preemption.licence import Permit, permit_for
-from fairlease.core.preemption.occupancy import occupancy, tenant_of
+from fairlease.core.preemption.occupancy import occupancy
 from fairlease.core.preemption.promise import is_sooner, soonest
 from fairlease.core.preemption.victims import Plan, Planner
 from fairlease.core.state import RANKED, OpenReason, Promise, Reservation, is_served
@@ -213,7 +213,7 @@ class _PoolPlacement:
         # Who comes later in the walk waits for this one too, and is told so.
         token = Address(self._world.epoch, self._world.position + 1, len(placed.grants) - 1)
         granted = lives.grant(job, event, token, self._now_ms)
-        self._occupancy.admit(tenant_of(self._policy, granted, granted.attempts[-1], self._now_ms))
+        self._occupancy.admit(granted)
         self._picker.granted(is_counted=is_counted)
         if pick.licence is not Licence.IDLE:  # an exemption counts as a window everywhere (5.7)
             exempt_ms = max(0, exempt_until_ms(self._policy, job) - self._now_ms - job.window_ms)

@@ -31,8 +31,13 @@ class Sides:
         self._world = world
         self._free: dict[HostId, Sizes] = {}
         self._asked_on: set[HostId] = set()
-        for name in world.live.values():
+        for name in world.sized.values():
             self._note(world.jobs[name], pool)
+
+    @property
+    def are_asked(self) -> bool:
+        """Whether anybody who holds a part of a host asked for them by number."""
+        return bool(self._asked_on)
 
     def matter(self, host: HostId, sizes: Sizes) -> bool:
         """Whether they could stand in the way there, when the GPUs do not."""
@@ -71,7 +76,7 @@ class Sides:
 
     def _note(self, job: Job, pool: PoolId) -> None:
         attempt = job.live
-        if attempt is not None and attempt.pool == pool and asked(job.request) != NONE:
+        if attempt is not None and attempt.pool == pool:
             self._asked_on.update(part.host for part in attempt.parts)
 
     def _change(self, host: HostId, part: Iterable[int], sign: int) -> None:

@@ -22,14 +22,14 @@ from fairlease.core.placement.blocks import most_together
 from fairlease.core.placement.fit import Room, is_short
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
-from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, is_licensed
+from fairlease.core.preemption.occupancy import MayLeave, Occupancy, Tenant, is_evictable, is_licensed
 from fairlease.core.preemption.promise import soonest
+from fairlease.core.stay import Kind
 from fairlease_schemas.cycle import Licence
 from fairlease_schemas.ids import HostId
 from fairlease_schemas.reasons import Evidence, Reason
 
 PLAIN = frozenset((Reason.CONSTRAINT_CONFLICT, Reason.HOST_MAINTENANCE, Reason.HOST_FAULT, Reason.RESERVATION))
-MayLeave = Callable[[Tenant], bool]
 
 
 class Verdicts:
@@ -45,7 +45,7 @@ class Verdicts:
         """The reason alone; with a promise, what protects its hosts, not for whom others might be kept."""
         promise = self._room.promise_to(job)
         if promise is not None:
-            protected = [t for host in promise.hosts for t in self.occupancy.on.get(host, ()) if _is_protected(t)]
+            protected = [t for host in promise.hosts for t in self.occupancy.at(host) if _is_protected(t)]
             is_brake = bool(protected) and all(tenant.is_exempt for tenant in protected)
             return Reason.THRASH_BRAKE if is_brake else Reason.PROTECTED_WINDOWS
         plain = self._room.verdict(shape, job)[0]
@@ -75,7 +75,7 @@ class Verdicts:
     def waits_for_stops(self, shape: Shape, permit: Permit) -> bool:
         """Whether those who are leaving already make the room, beside whom the claim may evict now."""
 
-        def evictable(tenant: Tenant) -> bool:
+        def evictable(tenant: Tenant | Kind) -> bool:
             return is_evictable(permit, tenant)
 
         licence = permit.signature(self.occupancy.leaves)
@@ -86,20 +86,20 @@ class Verdicts:
     def _is_near(self, shape: Shape, permit: Permit) -> bool:
         """Whether those whom the claim may evict now, and those who are stopping, make the room together."""
 
-        def leaves_now(tenant: Tenant) -> bool:
+        def leaves_now(tenant: Tenant | Kind) -> bool:
             return tenant.is_stopping or is_evictable(permit, tenant)
 
         licence = permit.signature(self.occupancy.leaves)
         return self._once(("now", shape, licence), lambda: self._is_possible(shape, leaves_now))
 
     def _code(self, shape: Shape, plain: Reason, permit: Permit) -> Reason:
-        def licensed(tenant: Tenant) -> bool:
+        def licensed(tenant: Tenant | Kind) -> bool:
             return is_licensed(permit, tenant)
 
-        def but_for_brake(tenant: Tenant) -> bool:
+        def but_for_brake(tenant: Tenant | Kind) -> bool:
             return licensed(tenant) and (tenant.is_exempt or not _is_protected(tenant))
 
-        def any_side(tenant: Tenant) -> bool:
+        def any_side(tenant: Tenant | Kind) -> bool:
             is_out_of_reach = tenant.leaf == permit.leaf or (tenant.is_lane and permit.licence is Licence.DEBUG)
             return tenant.is_idle or tenant.is_stopping or not is_out_of_reach
 
@@ -130,12 +130,15 @@ class Verdicts:
         Open hosts, or with `is_all` those kept, promised or closed too.
         """
         room = self._room
+        places = self.occupancy.able(room, shape, may_leave, is_all=is_all)
+        if places is not None:
+            return places.bit_count() >= shape.hosts
         able: list[HostId] = []
         for host in room.free:
             if not (is_all or room.is_open(host)) or not shape.suits(host, room.size[host]):
                 continue
             missing = room.lack(host, shape)
-            for tenant in self.occupancy.on.get(host, ()):
+            for tenant in self.occupancy.at(host):
                 if not is_short(missing):
                     break
                 if may_leave(tenant):
@@ -169,5 +172,5 @@ class Verdicts:
         )
 
 
-def _is_protected(tenant: Tenant) -> bool:
+def _is_protected(tenant: Tenant | Kind) -> bool:
     return not (tenant.is_idle or tenant.is_past or tenant.is_stopping)

@@ -5,14 +5,17 @@ attempts must leave, the calendar when they will have to.
 """
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from fairlease.core.departures import Departure, departure, exempt_until_ms, protected_until_ms
+from fairlease.core.departures import Departure, departure
 from fairlease.core.job import Attempt, Job, replace
+from fairlease.core.placement.fit import Room
+from fairlease.core.placement.shape import Shape
 from fairlease.core.placement.sides import Sizes, asked
 from fairlease.core.preemption.licence import Permit
+from fairlease.core.stay import Kind, Stay
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId
@@ -48,6 +51,10 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.gpus_on.values())
 
 
+MayLeave = Callable[[Tenant | Kind], bool]
+"""Whether one may go: asked of a tenant, or of all tenants of a kind at once."""
+
+
 def tenant_order(tenant: Tenant) -> tuple[int, bool, AttemptId]:
     """Who is asked to leave first.
 
@@ -58,71 +65,213 @@ def tenant_order(tenant: Tenant) -> tuple[int, bool, AttemptId]:
     return (tenant.lost_gpu_ms, not tenant.is_idle, tenant.attempt)
 
 
+class Group:
+    """Who is of one kind: the places where any of them holds something, where one holds all, and parts of hosts."""
+
+    __slots__ = ("mask", "parts", "whole")
+
+    def __init__(self) -> None:
+        self.mask = self.whole = 0
+        self.parts: list[tuple[int, int]] = []
+
+    def add(self, stay: Stay) -> None:
+        self.mask |= stay.mask
+        self.whole |= stay.whole
+        if stay.parts:
+            self.parts.extend(stay.parts)
+
+
 class Occupancy:
-    """The tenants of one pool by host, cheapest first; `leaves` are those with budgeted work there."""
+    """The tenants of one pool; `leaves` are those with budgeted work there, by id.
+
+    The slow model: weigh every tenant, and sort those of each host, before anything is asked. This one weighs those
+    of a host when somebody asks for that host, and answers whether a claim could ever have room by kinds and sets.
+    """
 
     def __init__(self, policy: Policy, now_ms: int, tenants: Iterable[Tenant]) -> None:
         self.policy = policy
         self.now_ms = now_ms
-        self.on: dict[HostId, list[Tenant]] = {}
-        self.tenants = sorted(tenants, key=tenant_order)
-        for tenant in self.tenants:
+        self._on: dict[HostId, list[Tenant]] = {}
+        self._tenants: dict[AttemptId, Tenant] = {}
+        for tenant in sorted(tenants, key=tenant_order):
+            self._tenants[tenant.attempt] = tenant
             for host in tenant.gpus_on:
-                self.on.setdefault(host, []).append(tenant)
-        self.leaves = tuple(sorted({tenant.leaf for tenant in self.tenants if not tenant.is_idle}))
+                self._on.setdefault(host, []).append(tenant)
+        self.leaves = tuple(sorted({tenant.leaf for tenant in self._tenants.values() if not tenant.is_idle}))
 
-    def admit(self, tenant: Tenant) -> None:
-        """One that was granted in this step stands there too."""
+    def at(self, host: HostId) -> list[Tenant]:
+        """Who holds something there, the cheapest to evict first. Not to be written to."""
+        return self._on.get(host, [])
+
+    def everybody(self) -> Iterator[Tenant]:
+        """Every tenant once."""
+        yield from self._tenants.values()
+
+    def admit(self, job: Job) -> None:
+        """The job was granted its last attempt in this step: it stands there too."""
+        self._add(tenant_of(self.policy, job, job.attempts[-1], self.now_ms))
+
+    def _add(self, tenant: Tenant) -> None:
+        self._tenants[tenant.attempt] = tenant
         for host in tenant.gpus_on:
-            insort(self.on.setdefault(host, []), tenant, key=tenant_order)
+            insort(self._on.setdefault(host, []), tenant, key=tenant_order)
         if not tenant.is_idle and tenant.leaf not in self.leaves:
             self.leaves = tuple(sorted((*self.leaves, tenant.leaf)))
 
     def spend(self, attempts: set[AttemptId]) -> None:
         """These are asked to leave by now: nobody is asked twice."""
-        for tenants in self.on.values():
-            for index, tenant in enumerate(tenants):
-                if tenant.attempt in attempts:
-                    tenants[index] = replace(tenant, is_stopping=True)
+        for name in attempts:
+            tenant = self._tenants.get(name)
+            if tenant is not None:
+                told = self._tenants[name] = replace(tenant, is_stopping=True)
+                for host in tenant.gpus_on:
+                    tenants = self._on[host]
+                    tenants[tenants.index(tenant)] = told
+
+    def able(self, room: Room, shape: Shape, may_leave: MayLeave, *, is_all: bool = False) -> int | None:
+        """The places where one part of a gang that asks for GPUs alone fits once all that `may_leave` are gone.
+
+        Of a gang's hosts those that are open, or with `is_all` also those that are kept, promised or closed. None when
+        sets cannot tell: then it takes a look at each host.
+        """
+        return None
+
+
+class Living(Occupancy):
+    """The occupancy of a fold: everybody who holds something in the pool now."""
+
+    def __init__(self, world: World, policy: Policy, pool: PoolId, now_ms: int) -> None:
+        super().__init__(policy, now_ms, ())
+        self._fleet = world.fleet
+        self._frame = world.fleet.frame(pool)
+        self._stays = {name: stay for name, stay in world.stays(policy).items() if stay.attempt.pool == pool}
+        self._told: set[AttemptId] = set()
+        self._groups: dict[Kind, Group] | None = None
+        self._came_gpus = 0
+        self._is_apart = False
+        self.leaves = tuple(sorted({stay.job.budget for stay in self._stays.values() if not stay.job.is_idle_work}))
+
+    def at(self, host: HostId) -> list[Tenant]:
+        """Who holds something there, the cheapest to evict first. Not to be written to."""
+        found = self._on.get(host)
+        if found is None:
+            names = (name for name in self._fleet.attempts_on(host) if name in self._stays)
+            found = self._on[host] = sorted((self._tenant(name) for name in names), key=tenant_order)
+        return found
+
+    def everybody(self) -> Iterator[Tenant]:
+        """Every tenant once."""
+        for name in self._stays:
+            yield self._tenant(name)
+
+    def admit(self, job: Job) -> None:
+        """The job was granted its last attempt in this step: it stands there too."""
+        attempt = job.attempts[-1]
+        for part in attempt.parts:
+            self.at(part.host)
+        stay = self._stays[attempt.id] = Stay(self.policy, job, attempt)
+        self._came_gpus += stay.gpus
+        self._groups = None
+        self._add(self._tenant(attempt.id))
+
+    def spend(self, attempts: set[AttemptId]) -> None:
+        """These are asked to leave by now: nobody is asked twice."""
+        for name in attempts:
+            stay = self._stays.get(name)
+            for host in stay.gpus_on if stay is not None else ():
+                self.at(host)
+        super().spend(attempts)
+        self._told |= attempts
+        self._groups = None
+
+    def able(self, room: Room, shape: Shape, may_leave: MayLeave, *, is_all: bool = False) -> int | None:
+        """As above, by kinds: whoever may not leave bars the places where he holds too much."""
+        if not room.is_told_by_gpus(shape):
+            return None
+        groups = self._groups if self._groups is not None else self._grouped()
+        if self._is_apart:
+            return None
+        places = room.places(shape, is_all=is_all)
+        barred = [group for kind, group in groups.items() if not may_leave(kind)]
+        touched = whole = 0
+        for group in barred:
+            touched |= group.mask
+            whole |= group.whole
+        sure = places & ~touched
+        if shape.hosts > 1 or not (places & touched & ~whole):
+            return sure
+        held: dict[int, int] = {}
+        for group in barred:
+            for place, gpus in group.parts:
+                held[place] = held.get(place, 0) + gpus
+        sizes, wanted = self._frame.sizes, shape.gpus_per_host
+        for place, gpus in held.items():
+            if places >> place & 1 and not whole >> place & 1 and sizes[place] - gpus >= wanted:
+                sure |= 1 << place
+        return sure
+
+    def _grouped(self) -> dict[Kind, Group]:
+        groups: dict[Kind, Group] = {}
+        now_ms, frame, held = self.now_ms, self._frame, 0
+        for name, stay in self._stays.items():
+            stay.place(frame)
+            held += stay.gpus
+            self._is_apart = self._is_apart or stay.is_apart
+            kind = stay.at(now_ms)
+            if name in self._told:
+                kind = kind._replace(is_stopping=True)
+            group = groups.get(kind)
+            if group is None:
+                group = groups[kind] = Group()
+            group.add(stay)
+        # A host that came into the pool with work of another, or came back with fewer GPUs: sets cannot tell.
+        occupied = sum(size - len(self._fleet.free_gpus(host)) for host, size in zip(frame.hosts, frame.sizes, strict=True))
+        self._is_apart = self._is_apart or held != occupied + self._came_gpus
+        self._groups = groups
+        return groups
+
+    def _tenant(self, name: AttemptId) -> Tenant:
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = _weighed(self.policy, self._stays[name], self.now_ms)
+            self._tenants[name] = replace(tenant, is_stopping=True) if name in self._told else tenant
+        return self._tenants[name]
 
 
 def occupancy(world: World, policy: Policy, pool: PoolId, now_ms: int) -> Occupancy:
     """Everybody who holds something in the pool now."""
-    live = ((world.jobs[name], world.jobs[name].live) for name in world.live.values())
-    return Occupancy(
-        policy,
-        now_ms,
-        (tenant_of(policy, job, attempt, now_ms) for job, attempt in live if attempt and attempt.pool == pool),
-    )
+    return Living(world, policy, pool, now_ms)
 
 
 def tenant_of(policy: Policy, job: Job, attempt: Attempt, now_ms: int) -> Tenant:
     """A live attempt as a step weighs it."""
-    since_ms = now_ms - attempt.saved_ms
-    start_up_ms = attempt.started_ms - attempt.granted_ms if attempt.started_ms is not None else 0
-    protected_ms = protected_until_ms(policy, job, attempt)
+    return _weighed(policy, Stay(policy, job, attempt), now_ms)
+
+
+def _weighed(policy: Policy, stay: Stay, now_ms: int) -> Tenant:
+    job, attempt, kind = stay.job, stay.attempt, stay.at(now_ms)
     interval_ms = job.request.checkpoint_interval_ms
     last_ms = max(attempt.started_ms or attempt.granted_ms, attempt.checkpoint_ms)
     return Tenant(
         attempt=attempt.id,
         job=job.id,
         leaf=job.budget,
-        gpus_on={part.host: len(part.gpus) for part in attempt.parts},
+        gpus_on=stay.gpus_on,
         sizes=asked(job.request),
-        lost_gpu_ms=attempt.gpus * (since_ms + start_up_ms),
+        lost_gpu_ms=stay.gpus * (now_ms - stay.unsaved_ms),
         grace_ms=job.request.grace_ms,
-        is_idle=job.is_idle_work,
-        is_lane=attempt.licence is Licence.DEBUG,
-        is_past=now_ms >= protected_ms,
-        is_exempt=exempt_until_ms(policy, job) > max(now_ms, attempt.granted_ms + attempt.window_ms),
-        is_stopping=attempt.ending is not None or attempt.is_stillborn,
+        is_idle=kind.is_idle,
+        is_lane=kind.is_lane,
+        is_past=kind.is_past,
+        is_exempt=kind.is_exempt,
+        is_stopping=kind.is_stopping,
         leaves=departure(policy, job, attempt, now_ms),
         checkpoint_due_ms=last_ms + interval_ms if interval_ms else 0,
-        start_up_ms=start_up_ms,
+        start_up_ms=stay.start_up_ms,
     )
 
 
-def is_licensed(permit: Permit, tenant: Tenant) -> bool:
+def is_licensed(permit: Permit, tenant: Tenant | Kind) -> bool:
     """Whether the claim may ask this tenant to leave, were its window over (6.2)."""
     if tenant.is_stopping:
         return True
@@ -133,7 +282,7 @@ def is_licensed(permit: Permit, tenant: Tenant) -> bool:
     return permit.over(tenant.leaf)
 
 
-def is_evictable(permit: Permit, tenant: Tenant) -> bool:
+def is_evictable(permit: Permit, tenant: Tenant | Kind) -> bool:
     """Whether it may be asked to leave now: within the licence, and idle or past its window (5.1)."""
     if tenant.is_stopping:
         return False

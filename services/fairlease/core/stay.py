@@ -1,0 +1,137 @@
+"""Every live attempt as the steps of a cycle weigh it, kept between steps: an index that can be made again.
+
+What a step asks of an attempt (when its window ends, what it loses, whose it is) follows from its job, the policy and
+the instant. Jobs are frozen values, so a stay holds for as long as the fold holds the same job under the same policy,
+and only what moves with time is asked anew. The slow model: make all of it again in every step.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fairlease.core.departures import exempt_until_ms, protected_until_ms
+from fairlease.core.fleet import Fleet, Frame
+from fairlease.core.job import Attempt, Job
+from fairlease_schemas.cycle import Licence
+from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId
+from fairlease_schemas.policy import Policy
+
+
+class Kind(NamedTuple):
+    """All that a licence asks of an attempt (5.1, 6.2): attempts of one kind may leave for the same claims."""
+
+    leaf: BudgetId
+    is_idle: bool
+    is_lane: bool
+    is_stopping: bool
+    is_past: bool
+    is_exempt: bool
+
+
+class Stay:
+    """One live attempt. `at` is the kind it has at an instant; `unsaved_ms` is since when its work would be lost.
+
+    What it holds of the pool's hosts stands as bits of the frame: `mask` for any part of a host, `whole` for all of
+    one; `parts` are those that are less than a host, by place. `is_apart` when a host of it is not in the frame.
+    """
+
+    __slots__ = (
+        "_from_ms",
+        "_until_ms",
+        "_window_ms",
+        "attempt",
+        "exempt_ms",
+        "frame",
+        "gpus",
+        "gpus_on",
+        "is_apart",
+        "is_stopping",
+        "job",
+        "kind",
+        "mask",
+        "parts",
+        "protected_ms",
+        "start_up_ms",
+        "unsaved_ms",
+        "whole",
+    )
+
+    def __init__(self, policy: Policy, job: Job, attempt: Attempt) -> None:
+        self.job = job
+        self.attempt = attempt
+        self.gpus_on = {part.host: len(part.gpus) for part in attempt.parts}
+        self.gpus = sum(self.gpus_on.values())
+        self.start_up_ms = attempt.started_ms - attempt.granted_ms if attempt.started_ms is not None else 0
+        self.unsaved_ms = attempt.saved_ms - self.start_up_ms
+        self.exempt_ms = exempt_until_ms(policy, job)
+        self.protected_ms = protected_until_ms(policy, job, attempt)
+        self.is_stopping = attempt.ending is not None or attempt.is_stillborn
+        self._window_ms = attempt.granted_ms + attempt.window_ms
+        self._from_ms = self._until_ms = 0
+        self.kind = Kind(job.budget, job.is_idle_work, False, False, False, False)
+        self.frame: Frame | None = None
+        self.mask = self.whole = 0
+        self.parts: list[tuple[int, int]] = []
+        self.is_apart = False
+
+    def at(self, now_ms: int) -> Kind:
+        """Its kind then."""
+        if not self._from_ms <= now_ms < self._until_ms:
+            self._settle(now_ms)
+        return self.kind
+
+    def place(self, frame: Frame) -> None:
+        """Note what it holds of these hosts, once for a frame."""
+        if self.frame is frame:
+            return
+        self.frame, self.mask, self.whole, self.parts, self.is_apart = frame, 0, 0, [], False
+        for host, gpus in self.gpus_on.items():
+            place = frame.places.get(host)
+            if place is None:
+                self.is_apart = True
+                continue
+            self.mask |= 1 << place
+            if gpus == frame.sizes[place]:
+                self.whole |= 1 << place
+            else:
+                self.parts.append((place, gpus))
+
+    def _settle(self, now_ms: int) -> None:
+        job, attempt = self.job, self.attempt
+        is_exempt = self.exempt_ms > max(now_ms, self._window_ms)
+        self.kind = Kind(
+            leaf=job.budget,
+            is_idle=job.is_idle_work,
+            is_lane=attempt.licence is Licence.DEBUG,
+            is_stopping=self.is_stopping,
+            is_past=now_ms >= self.protected_ms,
+            is_exempt=is_exempt,
+        )
+        turns = [at_ms for at_ms in (self._window_ms, self.exempt_ms, self.protected_ms) if at_ms > now_ms]
+        self._from_ms, self._until_ms = now_ms, min(turns, default=1 << 62)
+
+
+class Stays:
+    """The stays of a fold's live attempts, by grant."""
+
+    def __init__(self) -> None:
+        self._policy: Policy | None = None
+        self._position = -1
+        self._known: dict[AttemptId, Stay] = {}
+
+    def of(self, policy: Policy, position: int, live: Mapping[AttemptId, JobId], jobs: Mapping[JobId, Job]) -> dict[AttemptId, Stay]:
+        """All of them behind the record at `position`; not to be written to."""
+        if self._position == position and self._policy is policy:
+            return self._known
+        before = self._known if self._policy is policy else {}
+        known: dict[AttemptId, Stay] = {}
+        for name, owner in live.items():
+            job = jobs[owner]
+            stay = before.get(name)
+            if stay is None or stay.job is not job:
+                attempt = job.live
+                if attempt is None:
+                    continue
+                stay = Stay(policy, job, attempt)
+            known[name] = stay
+        self._policy, self._position, self._known = policy, position, known
+        return known
