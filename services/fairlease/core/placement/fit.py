@@ -60,6 +60,8 @@ class Room:
         self._is_view = False
         self._places: dict[tuple[int, int, bool], int] = {}
         self._places_version = 0
+        self._holes_version = -1
+        self._open_holes: list[tuple[HostId, int]] = []
         self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
         self._closed: dict[JobId, int] = {}
@@ -146,19 +148,23 @@ class Room:
         4. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is over before the
            promise begins.
         """
-        own = [h for h in self._keeping.get(job, ()) if h in self.free and not self.closes_within(h, needs_ms)]
+        own: list[HostId] = []
+        if job in self._keeping:
+            own = [h for h in self._keeping[job] if h in self.free and not self.closes_within(h, needs_ms)]
         if own:
             found = self._fit(shape, own)
             if found is not None:
                 return found
         if shape.hosts == 1:
-            host = self._fullest(shape) or next(iter(self._holes(shape, needs_ms)), None)
+            host = self._fullest(shape)
+            if host is None and self._has_holes:
+                host = next(iter(self._holes(shape, needs_ms)), None)
             return None if host is None else (self._part(host, shape),)
         whole = self._whole_hosts(shape)
         chosen = self._together(whole, shape)
         if chosen is None and job in self._parts_of:
             chosen = self._together(sorted({*whole, *(h for h in own if self._has_room(h, shape))}), shape)
-        if chosen is None:
+        if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
         return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
 
@@ -219,7 +225,7 @@ class Room:
         """A view of these hosts alone, all of them open, for a claim whose hosts they are."""
         view = object.__new__(Room)
         view.__dict__.update(self.__dict__)
-        view._is_view = True
+        view._is_view, view._holes_version = True, -1
         view.free = {host: self.free[host] for host in hosts if host in self.free}
         view.sides = self.sides.copy()
         view._kept, view._promised = {}, {}
@@ -293,18 +299,31 @@ class Room:
 
     def _holes(self, shape: Shape, needs_ms: int) -> list[HostId]:
         """Promised and soon draining hosts with room, where that length is over in time; fullest first, then by id."""
-        if not self._closing and not self._promised:
-            return []
         ends_ms = self.now_ms + needs_ms
-        closes_ms = dict(self._closing)
-        for host, promise in self._promised.items():
-            closes_ms[host] = min(promise.start_ms, closes_ms.get(host, promise.start_ms))
         able = [
             (len(self.free[host]), host)
-            for host, until_ms in closes_ms.items()
-            if ends_ms <= until_ms and host not in self._kept and host in self.free and self._has_room(host, shape)
+            for host, until_ms in self._hole_ends()
+            if ends_ms <= until_ms and self._has_room(host, shape)
         ]
         return [host for _, host in sorted(able)]
+
+    @property
+    def _has_holes(self) -> bool:
+        return bool((self._closing or self._promised) and self._hole_ends())
+
+    def _hole_ends(self) -> list[tuple[HostId, int]]:
+        """Promised and soon draining hosts with a free GPU that nobody else has, each with the end of its hole."""
+        if self._holes_version != self.version:
+            self._holes_version = self.version
+            closes_ms = dict(self._closing)
+            for host, promise in self._promised.items():
+                closes_ms[host] = min(promise.start_ms, closes_ms.get(host, promise.start_ms))
+            self._open_holes = [
+                (host, until_ms)
+                for host, until_ms in closes_ms.items()
+                if host not in self._kept and self.free.get(host)
+            ]
+        return self._open_holes
 
     def _fullest(self, shape: Shape) -> HostId | None:
         """The open host with room and the fewest free GPUs; an empty one only where no begun one takes it."""

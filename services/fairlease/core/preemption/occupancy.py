@@ -5,7 +5,7 @@ attempts must leave, the calendar when they will have to.
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 import msgspec
 
@@ -81,6 +81,32 @@ class Group:
             self.parts.extend(stay.parts)
 
 
+class Barred:
+    """Who may not leave, as sets of places: where they hold anything, where all, and how much of the other hosts."""
+
+    __slots__ = ("held", "touched", "whole")
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self.touched = self.whole = 0
+        self.held: dict[int, int] = {}
+        for group in groups:
+            self.touched |= group.mask
+            self.whole |= group.whole
+            for place, gpus in group.parts:
+                self.held[place] = self.held.get(place, 0) + gpus
+
+    def places(self, among: int, shape: Shape, sizes: tuple[int, ...]) -> int:
+        """Those `among` these where one part of the gang fits once everybody else has left."""
+        sure = among & ~self.touched
+        if shape.hosts > 1 or not among & self.touched & ~self.whole:
+            return sure
+        wanted = shape.gpus_per_host
+        for place, gpus in self.held.items():
+            if among >> place & 1 and not self.whole >> place & 1 and sizes[place] - gpus >= wanted:
+                sure |= 1 << place
+        return sure
+
+
 class Occupancy:
     """The tenants of one pool; `leaves` are those with budgeted work there, by id.
 
@@ -128,11 +154,13 @@ class Occupancy:
                     tenants = self._on[host]
                     tenants[tenants.index(tenant)] = told
 
-    def able(self, room: Room, shape: Shape, may_leave: MayLeave, *, is_all: bool = False) -> int | None:
+    def able(
+        self, room: Room, shape: Shape, licence: Hashable, may_leave: MayLeave, *, is_all: bool = False
+    ) -> int | None:
         """The places where one part of a gang that asks for GPUs alone fits once all that `may_leave` are gone.
 
         Of a gang's hosts those that are open, or with `is_all` also those that are kept, promised or closed. None when
-        sets cannot tell: then it takes a look at each host.
+        sets cannot tell: then it takes a look at each host. `licence` names the rule: answers are kept by it.
         """
         return None
 
@@ -147,6 +175,7 @@ class Living(Occupancy):
         self._stays = {name: stay for name, stay in world.stays(policy).items() if stay.attempt.pool == pool}
         self._told: set[AttemptId] = set()
         self._groups: dict[Kind, Group] | None = None
+        self._barred: dict[Hashable, Barred] = {}
         self._came_gpus = 0
         self._is_apart = False
         self.leaves = tuple(sorted({stay.job.budget for stay in self._stays.values() if not stay.job.is_idle_work}))
@@ -184,33 +213,23 @@ class Living(Occupancy):
         self._told |= attempts
         self._groups = None
 
-    def able(self, room: Room, shape: Shape, may_leave: MayLeave, *, is_all: bool = False) -> int | None:
+    def able(
+        self, room: Room, shape: Shape, licence: Hashable, may_leave: MayLeave, *, is_all: bool = False
+    ) -> int | None:
         """As above, by kinds: whoever may not leave bars the places where he holds too much."""
-        if not room.is_told_by_gpus(shape):
+        if self._groups is None:
+            self._grouped()
+            self._barred.clear()
+        if self._is_apart or not room.is_told_by_gpus(shape):
             return None
-        groups = self._groups if self._groups is not None else self._grouped()
-        if self._is_apart:
-            return None
-        places = room.places(shape, is_all=is_all)
-        barred = [group for kind, group in groups.items() if not may_leave(kind)]
-        touched = whole = 0
-        for group in barred:
-            touched |= group.mask
-            whole |= group.whole
-        sure = places & ~touched
-        if shape.hosts > 1 or not (places & touched & ~whole):
-            return sure
-        held: dict[int, int] = {}
-        for group in barred:
-            for place, gpus in group.parts:
-                held[place] = held.get(place, 0) + gpus
-        sizes, wanted = self._frame.sizes, shape.gpus_per_host
-        for place, gpus in held.items():
-            if places >> place & 1 and not whole >> place & 1 and sizes[place] - gpus >= wanted:
-                sure |= 1 << place
-        return sure
+        barred = self._barred.get(licence)
+        if barred is None:
+            assert self._groups is not None, "grouped above"
+            barred = Barred(group for kind, group in self._groups.items() if not may_leave(kind))
+            self._barred[licence] = barred
+        return barred.places(room.places(shape, is_all=is_all), shape, self._frame.sizes)
 
-    def _grouped(self) -> dict[Kind, Group]:
+    def _grouped(self) -> None:
         groups: dict[Kind, Group] = {}
         now_ms, frame, held = self.now_ms, self._frame, 0
         for name, stay in self._stays.items():
@@ -228,7 +247,6 @@ class Living(Occupancy):
         occupied = sum(size - len(self._fleet.free_gpus(host)) for host, size in zip(frame.hosts, frame.sizes, strict=True))
         self._is_apart = self._is_apart or held != occupied + self._came_gpus
         self._groups = groups
-        return groups
 
     def _tenant(self, name: AttemptId) -> Tenant:
         tenant = self._tenants.get(name)

@@ -48,7 +48,11 @@ def soonest(
     id. At most `MAX_GRACES` bounds on grace are tried, the greatest always.
     """
     offers: list[tuple[HostId, Lack, list[Tenant]]] = []
-    for host in room.free:
+    licence = permit.signature(occupancy.leaves)
+    able = occupancy.able(room, shape, ("licensed", licence), lambda tenant: is_licensed(permit, tenant), is_all=True)
+    if able is not None and able.bit_count() < shape.hosts:
+        return None
+    for host in room.free if able is None else room.frame.names(able):
         if room.is_promisable(host, job) and shape.suits(host, room.size[host]):
             lack = room.lack(host, shape)
             tenants = occupancy.at(host) if is_short(lack) else []

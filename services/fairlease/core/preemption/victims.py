@@ -73,7 +73,8 @@ def plan_now(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit, job
     def may_leave(tenant: Tenant | Kind) -> bool:
         return is_evictable(permit, tenant)
 
-    able = None if room.has_part(job) else occupancy.able(room, shape, may_leave)
+    licence = permit.signature(occupancy.leaves)
+    able = None if room.has_part(job) else occupancy.able(room, shape, ("evictable", licence), may_leave)
     if able is not None and able.bit_count() < shape.hosts:
         return None
     plan = plan_with(occupancy, room, shape, may_leave, job, None if able is None else room.frame.names(able))
