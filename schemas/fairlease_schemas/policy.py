@@ -35,6 +35,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `restart`, clean. `return_checks` are the checks that a host must have passed before it is given back (7.4).
     `max_draining_permille` is how much of a pool drains at once, `breaker_*` how much of it may fall to holds that
     nobody asked for within a span (7.3).
+    `rank_period_ms` is how often a cycle comes while anybody waits; after one that decided nothing, the next is put off
+    until `quiet_period_ms` have passed, unless it is 0, or something happens, or a protection or wait ends.
     `max_grants_per_cycle` and `max_classes_per_pool` bound one record (log.md L2); they count steps.
     """
 
@@ -78,6 +80,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     breaker_span_ms: int = HOUR_MS
     on_resume_refused: str = ""
     return_checks: tuple[str, ...] = ()
+    quiet_period_ms: int = 0
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="policy-changed"):

@@ -6,13 +6,16 @@ and only what moves with time is asked anew. The slow model: make all of it agai
 """
 
 from collections.abc import Mapping
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from fairlease.core.departures import exempt_until_ms, protected_until_ms
-from fairlease.core.fleet import Fleet, Frame
+from fairlease.core.dues import NEVER_MS
+from fairlease.core.fleet import Frame
 from fairlease.core.job import Attempt, Job
+from fairlease.core.state import State
 from fairlease_schemas.cycle import Licence
-from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId
+from fairlease_schemas.ids import AttemptId, BudgetId, JobId, job_of
 from fairlease_schemas.policy import Policy
 
 
@@ -107,7 +110,45 @@ class Stay:
             is_exempt=is_exempt,
         )
         turns = [at_ms for at_ms in (self._window_ms, self.exempt_ms, self.protected_ms) if at_ms > now_ms]
-        self._from_ms, self._until_ms = now_ms, min(turns, default=1 << 62)
+        self._from_ms, self._until_ms = now_ms, min(turns, default=NEVER_MS)
+
+
+class Turns:
+    """When the protections of live attempts end, as an index over the jobs: it can be made again from them.
+
+    An entry is never taken back: one that is no longer its attempt's end is passed over.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._heap: list[tuple[int, AttemptId]] = []
+
+    def arm(self, job: Job) -> None:
+        """The job's live attempt is protected until an instant, if it is."""
+        until_ms = self._until_ms(job)
+        if until_ms is not None and job.live is not None:
+            heappush(self._heap, (until_ms, job.live.id))
+
+    def forget(self) -> None:
+        """Other numbers are in force: everybody is armed anew."""
+        self._heap.clear()
+
+    def next_ms(self, after_ms: int) -> int:
+        """The first end after `after_ms`, which is not before that of an earlier question; beyond all when none is."""
+        while self._heap and not self._is_due(*self._heap[0], after_ms):
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else NEVER_MS
+
+    def _is_due(self, at_ms: int, name: AttemptId, after_ms: int) -> bool:
+        job = self._state.jobs[job_of(name)]
+        return at_ms > after_ms and job.live is not None and job.live.id == name and self._until_ms(job) == at_ms
+
+    def _until_ms(self, job: Job) -> int | None:
+        """Until when the live attempt may not be asked to leave; None when it is leaving, or has no protection."""
+        attempt, policy = job.live, self._state.policy
+        if attempt is None or policy is None or attempt.ending is not None or job.is_idle_work:
+            return None
+        return protected_until_ms(policy, job, attempt)
 
 
 class Stays:
@@ -118,7 +159,9 @@ class Stays:
         self._position = -1
         self._known: dict[AttemptId, Stay] = {}
 
-    def of(self, policy: Policy, position: int, live: Mapping[AttemptId, JobId], jobs: Mapping[JobId, Job]) -> dict[AttemptId, Stay]:
+    def of(
+        self, policy: Policy, position: int, live: Mapping[AttemptId, JobId], jobs: Mapping[JobId, Job]
+    ) -> dict[AttemptId, Stay]:
         """All of them behind the record at `position`; not to be written to."""
         if self._position == position and self._policy is policy:
             return self._known

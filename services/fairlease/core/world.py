@@ -56,6 +56,7 @@ _RareEvent = (
     | job_events.RefusalsGathered
     | EvaluationRecorded
 )
+STEPS = ("placement", "preemption")
 _STATES = msgspec.msgpack.Decoder(State)
 
 
@@ -79,6 +80,8 @@ class World(Reading):
         state.log_time_ms = now_ms = max(state.log_time_ms, record.at_ms)
         state.scopes[SCOPES[record.by]] = position
         self._by, self._basis = record.by, record.basis
+        if record.by in STEPS and len(record.events) > 1:  # more than the frame of a step
+            state.cycle.is_quiet = False
         for index, event in enumerate(record.events):
             self._evolve(event, Address(record.epoch, position, index), now_ms)
         if record.answers:
@@ -110,9 +113,9 @@ class World(Reading):
                 self._s.closed_ms = now_ms
                 self._end_cycle(now_ms)
             case reasons.ReasonBegan():
-                self._s.reasons[f"{self._by}:{event.subject}"] = OpenReason(event.code, event.evidence, now_ms, address)
+                self._reasons.began(self._by, event.subject, OpenReason(event.code, event.evidence, now_ms, address))
             case reasons.ReasonEnded():
-                self._s.reasons.pop(f"{self._by}:{event.subject}", None)
+                self._reasons.ended(self._by, event.subject)
             case job_events.JobAdmitted():
                 self._job_admitted(event, address, now_ms)
             case cycle_events.GangGranted():
@@ -146,6 +149,7 @@ class World(Reading):
     def _evolve_rarely(self, event: _RareEvent, address: Address, now_ms: int) -> None:
         match event:
             case cycle_events.CycleAbandoned():
+                self._s.cycle.is_quiet = False
                 self._end_cycle(now_ms)
                 self._news()
             case cycle_events.ReservationMade():
@@ -191,6 +195,7 @@ class World(Reading):
         attempt = job.live
         if attempt is not None:
             self._occupy(job, attempt)
+            self.turns.arm(job)
         elif job.phase is lives.Phase.WAITING:
             self.line.add(job)
         self.dues.arm(job)
@@ -247,6 +252,7 @@ class World(Reading):
             self._hold(job, attempt, attempt.gpus, now_ms)
         self._touch(attempt)
         self.dues.arm(job)
+        self.turns.arm(job)
 
     def _occupy(self, job: lives.Job, attempt: lives.Attempt) -> None:
         """Index a live attempt."""
@@ -354,6 +360,9 @@ class World(Reading):
         self._s.policy_name = event.name
         self._s.policy = event.policy
         self._s.policy_address = address
+        self.turns.forget()
+        for name in self._live.values():
+            self.turns.arm(self._s.jobs[name])
         self._news()
 
     def _lease_lost(self, event: host_events.LeaseLost, now_ms: int) -> None:
@@ -380,7 +389,7 @@ class World(Reading):
         cycle.number, cycle.stage, cycle.stage_ms, cycle.ranked_ms = event.cycle, RANKED, now_ms, now_ms
         cycle.ranked_basis = self._basis
         cycle.ranked, cycle.placed, cycle.address = event, None, address
-        cycle.is_cut, cycle.looked_up_to = event.is_cut, Address(0, 0, 0)
+        cycle.is_cut, cycle.looked_up_to, cycle.is_quiet = event.is_cut, Address(0, 0, 0), True
         if event.is_cut:
             looked_at = self.line.in_order()[: event.first_class + event.classes]
             cycle.looked_up_to = looked_at[-1].head[0] if looked_at else cycle.looked_up_to
