@@ -59,6 +59,8 @@ class Engine:
         self._seq: dict[str, int] = {}
         self._inbox: dict[str, list[tuple[int, str, Said]]] = {name: [] for name in _OWNERS}
         self._owes_more = False
+        self._dues: dict[str, int] = {}
+        self._dues_at = -1
         self._settle()
 
     # what is to come ---------------------------------------------------------------------------------
@@ -89,28 +91,34 @@ class Engine:
 
     # one instant -------------------------------------------------------------------------------------
     def _next_ms(self) -> int:
-        due_ms = min(
-            (due for rule in self._rules.values() if (due := rule.due_ms(self.world)) is not None), default=NEVER_MS
-        )
+        due_ms = min(self._due().values(), default=NEVER_MS)
         if self._heap:
             due_ms = min(due_ms, self._heap[0][0])
         # A due that is past and led to nothing is asked again with the next thing that happens.
         return max(due_ms, self.now_ms)
+
+    def _due(self) -> dict[str, int]:
+        """When each service must be asked again, asked once for a position of the log."""
+        if self._dues_at != self.world.position:
+            self._dues_at = self.world.position
+            dues = ((name, rule.due_ms(self.world)) for name, rule in self._rules.items())
+            self._dues = {name: due_ms for name, due_ms in dues if due_ms is not None}
+        return self._dues
 
     def _instant(self) -> None:
         position = self.world.position
         while self._heap and self._heap[0][0] <= self.now_ms:
             heappop(self._heap)[2]()
         self.deliver()
-        for name, rule in self._rules.items():
-            due_ms = rule.due_ms(self.world)
-            if due_ms is not None and due_ms <= self.now_ms:
+        for name in self._rules:
+            due_ms = self._due().get(name, NEVER_MS)
+            if due_ms <= self.now_ms:
                 self._step(name, (self._answer(TimerFired(due_ms=due_ms), name, "FL_LAB_TIMERS"),))
                 self._settle()
         if self.world.position == position and (not self._heap or self._heap[0][0] > self.now_ms):
-            dues = {name: rule.due_ms(self.world) for name, rule in self._rules.items()}
-            if any(due is not None and due <= self.now_ms for due in dues.values()):
-                raise Stuck(f"a due of {dues} came at {self.now_ms} and nothing followed")
+            due = [f"{name} at {due_ms}" for name, due_ms in self._due().items() if due_ms <= self.now_ms]
+            if due:
+                raise Stuck(f"{', '.join(due)} had to be asked at {self.now_ms}, and nothing followed")
 
     def deliver(self) -> None:
         """Hand every service what was said to it, and let all of them decide until none has anything to say."""

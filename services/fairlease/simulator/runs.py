@@ -27,6 +27,7 @@ from fairlease_schemas.commands import ChangeBudget, ChangeMember, ChangePolicy
 from fairlease_schemas.envelope import Record, Submitted
 from fairlease_schemas.ids import HostId, JobId
 from fairlease_schemas.job import Request
+from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS, MINUTE_MS, SECOND_MS
 
 Data = dict[str, Any]
@@ -35,6 +36,8 @@ POOL: Final = "sim"
 HOSTS_PER_BLOCK: Final = 16
 TRACE_STOPPING: Final = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
 TRACE_CHECKPOINT_MS: Final = 15 * MINUTE_MS
+QUIET_PERIOD_MS: Final = 5 * MINUTE_MS
+"""Of the reference workload's policy: standings move by half a permille of a lookback in it."""
 LONGEST_MS: Final = 100 * 366 * DAY_MS
 
 
@@ -127,6 +130,7 @@ def simulate_lab(
     stopping = Stopping(stop_ms=stop.stop_s * SECOND_MS, save_ms=stop.save_on_notice_s * SECOND_MS)
     run = Simulation(policy, seed, stopping, period, log)
     names = run.hosts(count, cluster.gpus_per_host, cluster.pool, cluster.hosts_per_block)
+    run.engine.say(ChangePolicy(name=policy, policy=Policy(quiet_period_ms=QUIET_PERIOD_MS)), FOUNDER)
     _founded(run, scenario)
     shipped = tables()
     upkeep = Upkeep(run.engine, run.machines, cluster, names, seed, shipped[FAULT])

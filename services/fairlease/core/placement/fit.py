@@ -6,7 +6,7 @@ ends in the host id. Hosts with a hold, and hosts kept for someone else, have no
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -25,6 +25,19 @@ from fairlease_schemas.reasons import Evidence, Reason
 
 Lack = tuple[int, ...]
 """What a host is short of for one host's part: GPUs, and where they matter CPU cores, memory and disk MiB."""
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    """What a verdict on a shape is made of.
+
+    `is_known` when the pool's hosts could take it, were they empty; `is_unheld` when those could that nobody holds or
+    drains; `is_kept` when it would fit now if no host were kept, promised or closed (a drain is nobody's reservation).
+    """
+
+    evidence: Evidence
+    is_known: bool
+    is_unheld: bool
+    is_kept: bool
 
 
 class Room:
@@ -60,7 +73,8 @@ class Room:
         self._is_view = False
         self._places: dict[tuple[int, int, bool], int] = {}
         self._places_version = 0
-        self._holes_version = -1
+        self._holes_version = self._sum_version = -1
+        self._sum: tuple[Evidence, dict[tuple[int, int], int]] = (Evidence(), {})
         self._open_holes: list[tuple[HostId, int]] = []
         self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
@@ -117,10 +131,13 @@ class Room:
             for size, places in frame.by_size.items():
                 if size == wanted or (shape.hosts == 1 and size > wanted):
                     suiting |= places
-            open_places = 0
-            for host in self.free:
-                if is_all or self.is_open(host):
-                    open_places |= 1 << frame.places[host]
+            open_places = self._places.get((0, 0, is_all))
+            if open_places is None:
+                open_places = 0
+                for host in self.free:
+                    if is_all or self.is_open(host):
+                        open_places |= 1 << frame.places[host]
+                self._places[0, 0, is_all] = open_places
             found = self._places[key] = suiting & open_places
         return found
 
@@ -246,31 +263,84 @@ class Room:
         return found
 
     def _verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
-        fitting = [h for h, size in self.size.items() if shape.suits(h, size)]
-        asked = fitting if shape.among is not None else list(self.size)
-        open_hosts = [h for h in asked if self.is_open(h)]
-        whole = [h for h in open_hosts if len(self.free[h]) == self.size[h]]
-        free_gpus = sum(len(self.free[h]) for h in open_hosts)
-        evidence = Evidence(
-            pool=self.pool,
-            needed_gpus=shape.gpus,
-            needed_hosts=shape.hosts,
-            free_gpus=free_gpus,
-            whole_free_hosts=most_together(whole, self.block, is_same_block=shape.is_same_block),
-            largest_hole_gpus=max((len(self.free[h]) for h in open_hosts), default=0),
-            reserved_hosts=len(self._kept.keys() | self._promised.keys()),
-            held_gpus=sum(self.size[h] for h in (*self.held_out, *self._closing)),
-        )
-        if not self._is_enough(fitting, shape):
+        facts = self._summed(shape) if self.is_told_by_gpus(shape) else self._looked_at(shape)
+        evidence = facts.evidence
+        if not facts.is_known:
             return Reason.CONSTRAINT_CONFLICT, evidence
-        if not self._is_enough([h for h in fitting if h not in self.held_out and h not in self._closing], shape):
+        if not facts.is_unheld:
             return (Reason.HOST_FAULT if self.has_faults else Reason.HOST_MAINTENANCE), evidence
         if job in self._reserved and job not in self._parts_of:
             for_ms = self._reserved[job] - self.now_ms
             return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job, for_ms=for_ms)
-        if self._with_all_open(shape):
+        if facts.is_kept:
             return Reason.RESERVATION, self.kept_for(evidence)
-        return (Reason.FRAGMENTATION if free_gpus >= shape.gpus else Reason.CAPACITY), evidence
+        return (Reason.FRAGMENTATION if evidence.free_gpus >= shape.gpus else Reason.CAPACITY), evidence
+
+    def _looked_at(self, shape: Shape) -> "_Facts":
+        """The facts about any shape, by a look at each host."""
+        fitting = [h for h, size in self.size.items() if shape.suits(h, size)]
+        asked = fitting if shape.among is not None else list(self.size)
+        open_hosts = [h for h in asked if self.is_open(h)]
+        whole = [h for h in open_hosts if len(self.free[h]) == self.size[h]]
+        able = [h for h in self.free if h not in self._closing and self._has_room(h, shape)]
+        return _Facts(
+            evidence=Evidence(
+                pool=self.pool,
+                needed_gpus=shape.gpus,
+                needed_hosts=shape.hosts,
+                free_gpus=sum(len(self.free[h]) for h in open_hosts),
+                whole_free_hosts=most_together(whole, self.block, is_same_block=shape.is_same_block),
+                largest_hole_gpus=max((len(self.free[h]) for h in open_hosts), default=0),
+                reserved_hosts=len(self._kept.keys() | self._promised.keys()),
+                held_gpus=sum(self.size[h] for h in (*self.held_out, *self._closing)),
+            ),
+            is_known=self._is_enough(fitting, shape),
+            is_unheld=self._is_enough([h for h in fitting if h in self.free and h not in self._closing], shape),
+            is_kept=bool(self._kept or self._promised) and self._is_enough(able, shape),
+        )
+
+    def _summed(self, shape: Shape) -> "_Facts":
+        """The same about a shape that asks for GPUs alone, by how many hosts there are of each size and room."""
+        if self._sum_version != self.version:
+            self._sum_version = self.version
+            self._sum = self._counted()
+        evidence, unheld = self._sum
+        wanted, least = shape.gpus_per_host, shape.hosts
+
+        def is_enough(count: Callable[[int, int], bool]) -> bool:
+            return sum(hosts for (size, free), hosts in unheld.items() if count(size, free)) >= least
+
+        def suits(size: int) -> bool:
+            return size == wanted if least > 1 else size >= wanted
+
+        sizes = self.frame.by_size
+        return _Facts(
+            evidence=msgspec.structs.replace(evidence, needed_gpus=shape.gpus, needed_hosts=least),
+            is_known=sum(places.bit_count() for size, places in sizes.items() if suits(size)) >= least,
+            is_unheld=is_enough(lambda size, _free: suits(size)),
+            is_kept=bool(self._kept or self._promised) and is_enough(lambda size, free: suits(size) and free >= wanted),
+        )
+
+    def _counted(self) -> tuple[Evidence, dict[tuple[int, int], int]]:
+        """What an evidence says of the pool, and how many hosts without hold and drain have that size and free GPUs."""
+        unheld: dict[tuple[int, int], int] = {}
+        free_gpus = whole = largest = 0
+        for host, gpus in self.free.items():
+            if host in self._closing:
+                continue
+            size, free = self.size[host], len(gpus)
+            unheld[size, free] = unheld.get((size, free), 0) + 1
+            if free and host not in self._kept and host not in self._promised:
+                free_gpus, whole, largest = free_gpus + free, whole + (free == size), max(largest, free)
+        evidence = Evidence(
+            pool=self.pool,
+            free_gpus=free_gpus,
+            whole_free_hosts=whole,
+            largest_hole_gpus=largest,
+            reserved_hosts=len(self._kept.keys() | self._promised.keys()),
+            held_gpus=sum(self.size[h] for h in (*self.held_out, *self._closing)),
+        )
+        return evidence, unheld
 
     def _is_enough(self, hosts: list[HostId], shape: Shape) -> bool:
         return most_together(hosts, self.block, is_same_block=shape.is_same_block) >= shape.hosts
@@ -348,13 +418,6 @@ class Room:
 
     def _part(self, host: HostId, shape: Shape) -> Part:
         return Part(host=host, gpus=tuple(self.free[host][: shape.gpus_per_host]))
-
-    def _with_all_open(self, shape: Shape) -> bool:
-        """Whether the gang would fit if no host were kept, promised or closed; a drain is nobody's reservation."""
-        if not self._kept and not self._promised:
-            return False
-        able = [h for h in self.free if h not in self._closing and self._has_room(h, shape)]
-        return self._is_enough(able, shape)
 
     def _reopen(self, job: JobId) -> None:
         """What was kept for the job is open again: it has its GPUs."""
