@@ -6,6 +6,7 @@ it (2.2). Occupancy is an index over the live attempts: it can be made again fro
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from fairlease.core.fairshare.usage import Meter
 from fairlease.core.host import Host
@@ -13,24 +14,52 @@ from fairlease_schemas.cycle import Part
 from fairlease_schemas.ids import AttemptId, HostId, PoolId
 
 
-class Frame:
-    """A pool's hosts by id, as places that stand for bits of a set; made anew when any host changes."""
+LANE_BITS: Final = 16
+MAX_LANE_GPUS: Final = (1 << LANE_BITS - 1) - 1
 
-    __slots__ = ("by_size", "hosts", "places", "sizes")
+
+class Frame:
+    """A pool's hosts by id, each a lane of one large number: so that all are counted and compared at once.
+
+    The highest bit of a lane stands for the host in a set; the bits below count GPUs there, of which a host has fewer
+    than they can hold. Made anew when any host changes.
+    """
+
+    __slots__ = ("_limits", "bits", "by_size", "hosts", "places", "sizes")
 
     def __init__(self, hosts: list[Host]) -> None:
         self.hosts = tuple(host.id for host in hosts)
         self.places = {name: place for place, name in enumerate(self.hosts)}
         self.sizes = tuple(host.gpus for host in hosts)
+        self.bits = tuple(1 << place * LANE_BITS + LANE_BITS - 1 for place in range(len(hosts)))
         self.by_size: dict[int, int] = {}
-        for place, size in enumerate(self.sizes):
-            self.by_size[size] = self.by_size.get(size, 0) | 1 << place
+        self._limits: dict[int, int] = {}
+        for bit, size in zip(self.bits, self.sizes, strict=True):
+            self.by_size[size] = self.by_size.get(size, 0) | bit
+
+    def held(self, host: HostId, gpus: int) -> int:
+        """So many GPUs of the host, as a number that adds up with others."""
+        return gpus << self.places[host] * LANE_BITS
+
+    def with_room(self, held: int, wanted: int, among: int) -> int:
+        """Those `among` these hosts, none smaller than `wanted`, that have so many GPUs beside what is held of them.
+
+        Every lane begins with its highest bit set, and a host where too much is held has lost it after one subtraction.
+        """
+        limits = self._limits.get(wanted)
+        if limits is None:
+            lanes = (bit | max(0, size - wanted) << place * LANE_BITS for place, (bit, size) in enumerate(self._lanes()))
+            limits = self._limits[wanted] = sum(lanes)
+        return (limits - held) & among
+
+    def _lanes(self) -> Iterator[tuple[int, int]]:
+        return zip(self.bits, self.sizes, strict=True)
 
     def names(self, bits: int) -> Iterator[HostId]:
         """The hosts of a set, by id."""
         while bits:
             low = bits & -bits
-            yield self.hosts[low.bit_length() - 1]
+            yield self.hosts[low.bit_length() // LANE_BITS - 1]
             bits ^= low
 
 

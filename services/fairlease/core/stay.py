@@ -33,8 +33,7 @@ class Kind(NamedTuple):
 class Stay:
     """One live attempt. `at` is the kind it has at an instant; `unsaved_ms` is since when its work would be lost.
 
-    What it holds of the pool's hosts stands as bits of the frame: `mask` for any part of a host, `whole` for all of
-    one; `parts` are those that are less than a host, by place. `is_apart` when a host of it is not in the frame.
+    `held` is what it holds of the frame's hosts; `is_apart` when it holds something of another.
     """
 
     __slots__ = (
@@ -46,16 +45,14 @@ class Stay:
         "frame",
         "gpus",
         "gpus_on",
+        "held",
         "is_apart",
         "is_stopping",
         "job",
         "kind",
-        "mask",
-        "parts",
         "protected_ms",
         "start_up_ms",
         "unsaved_ms",
-        "whole",
     )
 
     def __init__(self, policy: Policy, job: Job, attempt: Attempt) -> None:
@@ -72,8 +69,7 @@ class Stay:
         self._from_ms = self._until_ms = 0
         self.kind = Kind(job.budget, job.is_idle_work, False, False, False, False)
         self.frame: Frame | None = None
-        self.mask = self.whole = 0
-        self.parts: list[tuple[int, int]] = []
+        self.held = 0
         self.is_apart = False
 
     def at(self, now_ms: int) -> Kind:
@@ -86,17 +82,9 @@ class Stay:
         """Note what it holds of these hosts, once for a frame."""
         if self.frame is frame:
             return
-        self.frame, self.mask, self.whole, self.parts, self.is_apart = frame, 0, 0, [], False
-        for host, gpus in self.gpus_on.items():
-            place = frame.places.get(host)
-            if place is None:
-                self.is_apart = True
-                continue
-            self.mask |= 1 << place
-            if gpus == frame.sizes[place]:
-                self.whole |= 1 << place
-            else:
-                self.parts.append((place, gpus))
+        there = [(host, gpus) for host, gpus in self.gpus_on.items() if host in frame.places]
+        self.frame, self.is_apart = frame, len(there) < len(self.gpus_on)
+        self.held = sum(frame.held(host, gpus) for host, gpus in there)
 
     def _settle(self, now_ms: int) -> None:
         job, attempt = self.job, self.attempt

@@ -136,7 +136,7 @@ class Room:
                 open_places = 0
                 for host in self.free:
                     if is_all or self.is_open(host):
-                        open_places |= 1 << frame.places[host]
+                        open_places |= frame.bits[frame.places[host]]
                 self._places[0, 0, is_all] = open_places
             found = self._places[key] = suiting & open_places
         return found

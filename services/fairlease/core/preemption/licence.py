@@ -32,6 +32,7 @@ class Permit:
         self._margin_permille = 0 if licence is Licence.DEBUG else margin_permille
         self._known: dict[BudgetId, bool] = {}
         self._signature: Signature | None = None
+        self._leaves: tuple[BudgetId, ...] = ()
 
     @property
     def may_evict_idle(self) -> bool:
@@ -41,16 +42,18 @@ class Permit:
         """Whether past-window work of that leaf may be asked to leave."""
         found = self._known.get(victim)
         if found is None:
-            found = self._known[victim] = self._decide(victim)
+            if self._signature is not None and victim in self._leaves:
+                found = bool(self._signature[2] >> self._leaves.index(victim) & 1)
+            else:
+                found = self._decide(victim)
+            self._known[victim] = found
         return found
 
     def signature(self, leaves: tuple[BudgetId, ...]) -> Signature:
         """The licence as a value, over these leaves: claims with equal ones may evict the same work."""
         if self._signature is None:
-            bits = self._bits(leaves)
-            for place, leaf in enumerate(leaves):
-                self._known.setdefault(leaf, bool(bits >> place & 1))
-            self._signature = (self.may_evict_idle, self.licence is Licence.DEBUG, bits)
+            self._leaves = leaves
+            self._signature = (self.may_evict_idle, self.licence is Licence.DEBUG, self._bits(leaves))
         return self._signature
 
     def _bits(self, leaves: tuple[BudgetId, ...]) -> int:

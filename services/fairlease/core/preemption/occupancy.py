@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 import msgspec
 
 from fairlease.core.departures import Departure, departure
+from fairlease.core.fleet import MAX_LANE_GPUS
 from fairlease.core.job import Attempt, Job, replace
 from fairlease.core.placement.fit import Room
 from fairlease.core.placement.shape import Shape
@@ -63,48 +64,6 @@ def tenant_order(tenant: Tenant) -> tuple[int, bool, AttemptId]:
     3. the attempt id, so that the order is the same everywhere.
     """
     return (tenant.lost_gpu_ms, not tenant.is_idle, tenant.attempt)
-
-
-class Group:
-    """Who is of one kind: the places where any of them holds something, where one holds all, and parts of hosts."""
-
-    __slots__ = ("mask", "parts", "whole")
-
-    def __init__(self) -> None:
-        self.mask = self.whole = 0
-        self.parts: list[tuple[int, int]] = []
-
-    def add(self, stay: Stay) -> None:
-        self.mask |= stay.mask
-        self.whole |= stay.whole
-        if stay.parts:
-            self.parts.extend(stay.parts)
-
-
-class Barred:
-    """Who may not leave, as sets of places: where they hold anything, where all, and how much of the other hosts."""
-
-    __slots__ = ("held", "touched", "whole")
-
-    def __init__(self, groups: Iterable[Group]) -> None:
-        self.touched = self.whole = 0
-        self.held: dict[int, int] = {}
-        for group in groups:
-            self.touched |= group.mask
-            self.whole |= group.whole
-            for place, gpus in group.parts:
-                self.held[place] = self.held.get(place, 0) + gpus
-
-    def places(self, among: int, shape: Shape, sizes: tuple[int, ...]) -> int:
-        """Those `among` these where one part of the gang fits once everybody else has left."""
-        sure = among & ~self.touched
-        if shape.hosts > 1 or not among & self.touched & ~self.whole:
-            return sure
-        wanted = shape.gpus_per_host
-        for place, gpus in self.held.items():
-            if among >> place & 1 and not self.whole >> place & 1 and sizes[place] - gpus >= wanted:
-                sure |= 1 << place
-        return sure
 
 
 class Occupancy:
@@ -174,8 +133,8 @@ class Living(Occupancy):
         self._frame = world.fleet.frame(pool)
         self._stays = {name: stay for name, stay in world.stays(policy).items() if stay.attempt.pool == pool}
         self._told: set[AttemptId] = set()
-        self._groups: dict[Kind, Group] | None = None
-        self._barred: dict[Hashable, Barred] = {}
+        self._held: dict[Kind, int] | None = None
+        self._barred: dict[Hashable, int] = {}
         self._came_gpus = 0
         self._is_apart = False
         self.leaves = tuple(sorted({stay.job.budget for stay in self._stays.values() if not stay.job.is_idle_work}))
@@ -200,7 +159,7 @@ class Living(Occupancy):
             self.at(part.host)
         stay = self._stays[attempt.id] = Stay(self.policy, job, attempt)
         self._came_gpus += stay.gpus
-        self._groups = None
+        self._held = None
         self._add(self._tenant(attempt.id))
 
     def spend(self, attempts: set[AttemptId]) -> None:
@@ -211,42 +170,40 @@ class Living(Occupancy):
                 self.at(host)
         super().spend(attempts)
         self._told |= attempts
-        self._groups = None
+        self._held = None
 
     def able(
         self, room: Room, shape: Shape, licence: Hashable, may_leave: MayLeave, *, is_all: bool = False
     ) -> int | None:
-        """As above, by kinds: whoever may not leave bars the places where he holds too much."""
-        if self._groups is None:
-            self._grouped()
+        """As above, by kinds: what those hold who may not leave is barred, all over the pool at once."""
+        if self._held is None:
+            self._held = self._by_kind()
             self._barred.clear()
         if self._is_apart or not room.is_told_by_gpus(shape):
             return None
         barred = self._barred.get(licence)
         if barred is None:
-            assert self._groups is not None, "grouped above"
-            barred = Barred(group for kind, group in self._groups.items() if not may_leave(kind))
-            self._barred[licence] = barred
-        return barred.places(room.places(shape, is_all=is_all), shape, self._frame.sizes)
+            barred = self._barred[licence] = sum([held for kind, held in self._held.items() if not may_leave(kind)])
+        return self._frame.with_room(barred, shape.gpus_per_host, room.places(shape, is_all=is_all))
 
-    def _grouped(self) -> None:
-        groups: dict[Kind, Group] = {}
-        now_ms, frame, held = self.now_ms, self._frame, 0
+    def _by_kind(self) -> dict[Kind, int]:
+        """What tenants of each kind hold of the frame's hosts."""
+        found: dict[Kind, int] = {}
+        now_ms, frame, gpus = self.now_ms, self._frame, 0
+        self._is_apart = max(frame.sizes, default=0) > MAX_LANE_GPUS
         for name, stay in self._stays.items():
-            stay.place(frame)
-            held += stay.gpus
+            if stay.frame is not frame:
+                stay.place(frame)
+            gpus += stay.gpus
             self._is_apart = self._is_apart or stay.is_apart
             kind = stay.at(now_ms)
             if name in self._told:
                 kind = kind._replace(is_stopping=True)
-            group = groups.get(kind)
-            if group is None:
-                group = groups[kind] = Group()
-            group.add(stay)
-        # A host that came into the pool with work of another, or came back with fewer GPUs: sets cannot tell.
-        occupied = sum(size - len(self._fleet.free_gpus(host)) for host, size in zip(frame.hosts, frame.sizes, strict=True))
-        self._is_apart = self._is_apart or held != occupied + self._came_gpus
-        self._groups = groups
+            found[kind] = found.get(kind, 0) + stay.held
+        # A host that came into the pool with work of another, or came back with fewer GPUs: sums cannot tell.
+        free = sum(len(self._fleet.free_gpus(host)) for host in frame.hosts)
+        self._is_apart = self._is_apart or gpus != sum(frame.sizes) - free + self._came_gpus
+        return found
 
     def _tenant(self, name: AttemptId) -> Tenant:
         tenant = self._tenants.get(name)
