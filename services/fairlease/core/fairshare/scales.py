@@ -69,7 +69,9 @@ class Scales:
         self.roots: list[Node] = []
         self.version = 0
         self._paths: dict[BudgetId, list[Node]] = {}
-        self._contests: dict[BudgetId, tuple[tuple[BudgetId, ...], list[Contest]]] = {}
+        self._leaves: tuple[BudgetId, ...] = ()
+        self._behind: dict[BudgetId, int] = {}
+        self._contests: dict[BudgetId, list[Contest]] = {}
         for node in self.nodes.values():
             above = self.nodes.get(node.parent)
             (above.children if above else self.roots).append(node)
@@ -102,20 +104,26 @@ class Scales:
         return (ours[x], theirs[y]) if ours[x] is not theirs[y] else None
 
     def contests(self, claimant: BudgetId, leaves: tuple[BudgetId, ...]) -> list[Contest]:
-        """The sides towards each of these leaves, equal ones together; bit k is for the k-th leaf."""
-        known = self._contests.get(claimant)
-        if known is not None and known[0] is leaves:
-            return known[1]
-        found: dict[tuple[BudgetId, BudgetId], Contest] = {}
-        for place, leaf in enumerate(leaves):
-            sides = self.sides(claimant, leaf)
-            if sides is not None:
-                ours, theirs = sides
-                before = found.get((ours.name, theirs.name), (ours, theirs, 0))[2]
-                found[ours.name, theirs.name] = (ours, theirs, before | 1 << place)
-        contests = list(found.values())
-        self._contests[claimant] = (leaves, contests)
-        return contests
+        """The sides towards each of these leaves, equal ones together; bit k is for the k-th leaf.
+
+        Of the claimant's path each node with each of its siblings: behind a sibling lie the leaves below it.
+        """
+        if self._leaves is not leaves:
+            self._leaves = leaves
+            self._contests.clear()
+            self._behind.clear()
+            for place, leaf in enumerate(leaves):
+                for node in self.path(leaf):
+                    self._behind[node.name] = self._behind.get(node.name, 0) | 1 << place
+        found = self._contests.get(claimant)
+        if found is None:
+            found = self._contests[claimant] = []
+            for ours in self.path(claimant):
+                above = self.nodes.get(ours.parent)
+                for theirs in above.children if above is not None else self.roots:
+                    if theirs is not ours and theirs.name in self._behind:
+                        found.append((ours, theirs, self._behind[theirs.name]))
+        return found
 
 
 def outweighs(ours: Node, theirs: Node, window_gpu_ms: int, margin_permille: int) -> bool:
