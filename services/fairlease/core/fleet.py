@@ -154,7 +154,7 @@ class Fleet:
 
     def draining(self) -> list[Host]:
         """Hosts with a drain that was not returned, by id."""
-        return [self.hosts[name] for name in sorted(self._draining)]
+        return [self.hosts[name] for name in sorted(self._draining)] if self._draining else []
 
     def changed(self) -> list[Host]:
         """Hosts held for devices that changed under work, of which nothing is left by now; by id."""

@@ -4,6 +4,7 @@ The first record of every log is the ledger's: the default policy, so that nothi
 without numbers. A second change of the same node in one record is decided on the first one's tree.
 """
 
+from functools import cached_property
 from typing import assert_never
 
 from fairlease.core.budget import (
@@ -38,8 +39,13 @@ class Stage:
         self.tree: Tree = world.tree
         self.members = world.members
         self.name, self.policy = world.policy_name, policy
-        self.busy = frozenset(job.budget for job in world.jobs.values() if not job.is_terminal)
+        self._jobs = world.jobs
         self.events: list[LedgerEvent] = []
+
+    @cached_property
+    def busy(self) -> frozenset[BudgetId]:
+        """The leaves that jobs which are not over are charged to: a look at every job, for those who change the tree."""
+        return frozenset(job.budget for job in self._jobs.values() if not job.is_terminal)
 
     def emit(self, event: LedgerEvent | None) -> None:
         """Record the event, if there is one, and stage what it makes."""

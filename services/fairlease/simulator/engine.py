@@ -58,7 +58,6 @@ class Engine:
         self._order = 0
         self._seq: dict[str, int] = {}
         self._inbox: dict[str, list[tuple[int, str, Said]]] = {name: [] for name in _OWNERS}
-        self._owes_more = False
         self._dues: dict[str, int] = {}
         self._dues_at = -1
         self._settle()
@@ -123,7 +122,8 @@ class Engine:
     def deliver(self) -> None:
         """Hand every service what was said to it, and let all of them decide until none has anything to say."""
         for name, inbox in self._inbox.items():
-            inbox.sort(key=lambda entry: entry[0])
+            if len(inbox) > 1:
+                inbox.sort(key=_place)
             while inbox:
                 answers = tuple(self._answer(said, who) for _, who, said in inbox[:MAX_ANSWERS])
                 answered = self._step(name, answers)
@@ -147,12 +147,9 @@ class Engine:
         world = self.world
         if (world.policy is None or world.uncharged) and self._decides("ledger"):
             return True
-        is_due = world.dues.next_ms() <= world.log_time_ms
-        if (self._owes_more or is_due or world.stillborn or world.overtaken or world.lost) and self._decides(
-            "admission"
-        ):
+        has_odd = world.stillborn or world.overtaken or world.lost or world.dependents.ready
+        if (has_odd or world.dues.next_ms() <= world.log_time_ms) and self._decides("admission"):
             return True
-        self._owes_more = False
         if (world.fleet.draining() or world.fleet.changed()) and self._decides("health"):
             return True
         return self._decides(_STEPS[world.cycle.stage])
@@ -171,6 +168,10 @@ class Engine:
         if self._seal is not None:
             self._keep(self._seal(record))
         self.world.apply(record, self.world.position + 1)
-        self._owes_more = self._owes_more or name == "admission"
         self._watch(self.world, record)
         return len(decision.answers)
+
+
+def _place(entry: tuple[int, str, Said]) -> int:
+    """What ended before what is new."""
+    return entry[0]

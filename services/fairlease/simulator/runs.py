@@ -35,7 +35,6 @@ FOUNDER: Final = "lead"
 POOL: Final = "sim"
 HOSTS_PER_BLOCK: Final = 16
 TRACE_STOPPING: Final = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
-TRACE_CHECKPOINT_MS: Final = 15 * MINUTE_MS
 QUIET_PERIOD_MS: Final = 5 * MINUTE_MS
 """Of the reference workload's policy: standings move by half a permille of a lookback in it."""
 LONGEST_MS: Final = 100 * 366 * DAY_MS
@@ -171,7 +170,7 @@ def simulate_trace(
     run.on_over = over
     while left:
         run.engine.step()
-    added = {"rule": "checkpoints fall every 15 min of work; starting takes no time", "count": len(workload.tasks)}
+    added = {"rule": "whoever is told to leave saves itself and loses nothing; starting takes no time", "count": len(workload.tasks)}
     return run.report(recorded.sha256, [*(msgspec.to_builtins(rule) for rule in workload.rules), added])
 
 
@@ -179,7 +178,6 @@ def _submit(run: Simulation, task: Task) -> None:
     work = Work(
         left_ms=task.run_ms,
         startup_ms=0,
-        checkpoint_ms=TRACE_CHECKPOINT_MS,
         saves_permille=1000,
     )
     run.machines.expect(task.job, work)
