@@ -16,7 +16,7 @@ from fairlease.core.line import Line
 from fairlease.core.membership import Members
 from fairlease.core.outcome import Evaluations
 from fairlease.core.state import Cycle, OpenReason, Promise, PromiseBook, Reservation, State
-from fairlease.core.stay import Stay, Stays, Turns
+from fairlease.core.stay import Stays, Tenure, Turns
 from fairlease.core.waits import Reasons
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
@@ -40,7 +40,7 @@ class Reading:
         self._overtaken: dict[AttemptId, JobId] = {}
         self._lane: dict[AttemptId, int] = {}
         self._sized: dict[AttemptId, JobId] = {}
-        self._stays = Stays()
+        self._stays = Stays(self._s)
 
     @property
     def epoch(self) -> int:
@@ -111,9 +111,9 @@ class Reading:
         """Live attempts of the debug lane, with their GPUs."""
         return self._lane
 
-    def stays(self, policy: Policy) -> Mapping[AttemptId, Stay]:
-        """Every live attempt as a step under that policy weighs it, by grant."""
-        return self._stays.of(policy, self._s.position, self._live, self._s.jobs)
+    def tenure(self, policy: Policy, pool: PoolId, now_ms: int) -> Tenure:
+        """The live attempts of a pool as a step under that policy weighs them then."""
+        return self._stays.of(policy, pool, self.fleet.frame(pool), now_ms)
 
     @property
     def tree(self) -> Tree:

@@ -5,7 +5,7 @@ the instant. Jobs are frozen values, so a stay holds for as long as the fold hol
 and only what moves with time is asked anew. The slow model: make all of it again in every step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from fairlease.core.fleet import Frame
 from fairlease.core.job import Attempt, Job
 from fairlease.core.state import State
 from fairlease_schemas.cycle import Licence
-from fairlease_schemas.ids import AttemptId, BudgetId, JobId, job_of
+from fairlease_schemas.ids import AttemptId, BudgetId, PoolId, job_of
 from fairlease_schemas.policy import Policy
 
 
@@ -33,12 +33,11 @@ class Kind(NamedTuple):
 class Stay:
     """One live attempt. `at` is the kind it has at an instant; `unsaved_ms` is since when its work would be lost.
 
-    `held` is what it holds of the frame's hosts; `is_apart` when it holds something of another.
+    `until_ms` is when that kind ends. `held` is what it holds of the frame's hosts; `is_apart` when it holds something of another.
     """
 
     __slots__ = (
         "_from_ms",
-        "_until_ms",
         "_window_ms",
         "attempt",
         "exempt_ms",
@@ -47,12 +46,14 @@ class Stay:
         "gpus_on",
         "held",
         "is_apart",
+        "is_counted",
         "is_stopping",
         "job",
         "kind",
         "protected_ms",
         "start_up_ms",
         "unsaved_ms",
+        "until_ms",
     )
 
     def __init__(self, policy: Policy, job: Job, attempt: Attempt) -> None:
@@ -66,15 +67,15 @@ class Stay:
         self.protected_ms = protected_until_ms(policy, job, attempt)
         self.is_stopping = attempt.ending is not None or attempt.is_stillborn
         self._window_ms = attempt.granted_ms + attempt.window_ms
-        self._from_ms = self._until_ms = 0
+        self._from_ms = self.until_ms = 0
         self.kind = Kind(job.budget, job.is_idle_work, False, False, False, False)
         self.frame: Frame | None = None
         self.held = 0
-        self.is_apart = False
+        self.is_apart = self.is_counted = False
 
     def at(self, now_ms: int) -> Kind:
         """Its kind then."""
-        if not self._from_ms <= now_ms < self._until_ms:
+        if not self._from_ms <= now_ms < self.until_ms:
             self._settle(now_ms)
         return self.kind
 
@@ -98,7 +99,7 @@ class Stay:
             is_exempt=is_exempt,
         )
         turns = [at_ms for at_ms in (self._window_ms, self.exempt_ms, self.protected_ms) if at_ms > now_ms]
-        self._from_ms, self._until_ms = now_ms, min(turns, default=NEVER_MS)
+        self._from_ms, self.until_ms = now_ms, min(turns, default=NEVER_MS)
 
 
 class Turns:
@@ -139,30 +140,126 @@ class Turns:
         return protected_until_ms(policy, job, attempt)
 
 
-class Stays:
-    """The stays of a fold's live attempts, by grant."""
+class Tenure:
+    """The stays of one pool, with what steps ask of all of them, kept up as they come, turn and go.
+
+    `held` is what those of each kind hold of the frame's hosts, `apart` how many of them hold something elsewhere.
+    """
 
     def __init__(self) -> None:
-        self._policy: Policy | None = None
-        self._position = -1
-        self._known: dict[AttemptId, Stay] = {}
+        self.stays: dict[AttemptId, Stay] = {}
+        self.gpus = 0
+        self.apart = 0
+        self.held: dict[Kind, int] = {}
+        self._budgeted: dict[BudgetId, int] = {}
+        self._protected: dict[BudgetId, tuple[int, int]] = {}
+        self._turns: list[tuple[int, AttemptId]] = []
+        self._frame: Frame | None = None
+        self._now_ms = 0
+        self._leaves: tuple[BudgetId, ...] | None = None
 
-    def of(
-        self, policy: Policy, position: int, live: Mapping[AttemptId, JobId], jobs: Mapping[JobId, Job]
-    ) -> dict[AttemptId, Stay]:
-        """All of them behind the record at `position`; not to be written to."""
-        if self._position == position and self._policy is policy:
-            return self._known
-        before = self._known if self._policy is policy else {}
-        known: dict[AttemptId, Stay] = {}
-        for name, owner in live.items():
-            job = jobs[owner]
-            stay = before.get(name)
-            if stay is None or stay.job is not job:
-                attempt = job.live
-                if attempt is None:
-                    continue
-                stay = Stay(policy, job, attempt)
-            known[name] = stay
-        self._policy, self._position, self._known = policy, position, known
-        return known
+    @property
+    def leaves(self) -> tuple[BudgetId, ...]:
+        """Leaves whose budgeted work holds something here, by id; the same value until they are others."""
+        if self._leaves is None:
+            self._leaves = tuple(sorted(self._budgeted))
+        return self._leaves
+
+    def promised_gpu_ms(self) -> Iterator[tuple[BudgetId, int]]:
+        """By leaf, GPUs x what is left of its running windows and exemptions (2.5)."""
+        for leaf, (gpus, gpus_until_ms) in self._protected.items():
+            yield leaf, gpus_until_ms - gpus * self._now_ms
+
+    def come(self, stay: Stay) -> None:
+        """One more; it counts from the next `settle`."""
+        self.stays[stay.attempt.id] = stay
+        self.gpus += stay.gpus
+        if not stay.job.is_idle_work:
+            leaf = stay.job.budget
+            self._budgeted[leaf] = self._budgeted.get(leaf, 0) + 1
+            self._leaves = None if self._budgeted[leaf] == 1 else self._leaves
+        heappush(self._turns, (0, stay.attempt.id))
+
+    def go(self, stay: Stay) -> None:
+        """One less."""
+        del self.stays[stay.attempt.id]
+        self.gpus -= stay.gpus
+        if not stay.job.is_idle_work:
+            leaf = stay.job.budget
+            self._budgeted[leaf] -= 1
+            if not self._budgeted[leaf]:
+                del self._budgeted[leaf]
+                self._leaves = None
+        if stay.is_counted:
+            self._count(stay, -1)
+
+    def settle(self, frame: Frame, now_ms: int) -> None:
+        """Everybody as he is at that instant on these hosts."""
+        if frame is not self._frame or now_ms < self._now_ms:
+            self.held, self._protected, self.apart = {}, {}, 0
+            self._turns = [(0, name) for name in self.stays]
+            for stay in self.stays.values():
+                stay.is_counted = False
+        self._frame, self._now_ms = frame, now_ms
+        while self._turns and self._turns[0][0] <= now_ms:
+            at_ms, name = heappop(self._turns)
+            stay = self.stays.get(name)
+            if stay is None or stay.is_counted and stay.until_ms != at_ms:
+                continue
+            if stay.is_counted:
+                self._count(stay, -1)
+            stay.at(now_ms)
+            stay.place(frame)
+            self._count(stay, 1)
+            if stay.until_ms < NEVER_MS:
+                heappush(self._turns, (stay.until_ms, name))
+
+    def _count(self, stay: Stay, sign: int) -> None:
+        stay.is_counted = sign > 0
+        self.apart += sign * stay.is_apart
+        left = self.held.get(stay.kind, 0) + sign * stay.held
+        if left:
+            self.held[stay.kind] = left
+        else:
+            self.held.pop(stay.kind, None)
+        if not stay.kind.is_past and not stay.kind.is_idle:
+            leaf = stay.kind.leaf
+            gpus, until_ms = self._protected.get(leaf, (0, 0))
+            gpus, until_ms = gpus + sign * stay.gpus, until_ms + sign * stay.gpus * stay.protected_ms
+            if gpus:
+                self._protected[leaf] = (gpus, until_ms)
+            else:
+                self._protected.pop(leaf, None)
+
+
+class Stays:
+    """The stays of a fold's live attempts, by pool. The world says whose attempt changed, and they are made anew."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._policy: Policy | None = None
+        self._known: dict[AttemptId, Stay] = {}
+        self._pools: dict[PoolId, Tenure] = {}
+        self._changed: dict[AttemptId, None] = {}
+
+    def changed(self, name: AttemptId) -> None:
+        """The attempt came, changed or went."""
+        self._changed[name] = None
+
+    def of(self, policy: Policy, pool: PoolId, frame: Frame, now_ms: int) -> Tenure:
+        """Those in the pool, as they are at that instant under that policy. Not to be written to."""
+        if policy is not self._policy:
+            self._changed = dict.fromkeys((*self._known, *self._changed))
+            self._policy = policy
+        for name in self._changed:
+            before = self._known.pop(name, None)
+            if before is not None:
+                self._pools[before.attempt.pool].go(before)
+            job = self._state.jobs.get(job_of(name))
+            if job is not None and job.live is not None and job.live.id == name:
+                stay = self._known[name] = Stay(policy, job, job.live)
+                self._pools.setdefault(job.live.pool, Tenure()).come(stay)
+        self._changed.clear()
+        tenure = self._pools.setdefault(pool, Tenure())
+        tenure.settle(frame, now_ms)
+        return tenure

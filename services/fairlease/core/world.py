@@ -214,6 +214,9 @@ class World(Reading):
             return
         changed = lives.evolve(job, event, now_ms)
         self._s.jobs[job.id] = changed
+        attempt = job.live or changed.live
+        if attempt is not None:
+            self._stays.changed(attempt.id)
         if changed.phase is not job.phase:
             self.dependents.changed(changed)
             if job.phase is lives.Phase.WAITING:
@@ -257,6 +260,7 @@ class World(Reading):
     def _occupy(self, job: lives.Job, attempt: lives.Attempt) -> None:
         """Index a live attempt."""
         self._live[attempt.id] = job.id
+        self._stays.changed(attempt.id)
         if attempt.is_stillborn:
             self._stillborn[attempt.id] = job.id
         if job.request.has_sizes:
@@ -284,6 +288,7 @@ class World(Reading):
             return
         is_first = job.live.ending is None  # one that was stopping already loses nothing for this claim
         job = self._s.jobs[job.id] = lives.preempt(job, event, now_ms)
+        self._stays.changed(event.attempt)
         self._mark_overtaken(job, job.attempts[-1])
         self._touch(job.attempts[-1])
         claim = self._s.jobs.get(event.claim)
@@ -298,6 +303,7 @@ class World(Reading):
         job, attempt = found
         job = self._s.jobs[job.id] = lives.evolve(job, event, now_ms)
         over = job.attempts[-1]
+        self._stays.changed(over.id)
         for index in (self._live, self._stillborn, self._overtaken, self._lane, self._sized):
             index.pop(over.id, None)
         self.fleet.release(over.parts, over.id, now_ms, forget_before_ms=self._forget_before_ms())

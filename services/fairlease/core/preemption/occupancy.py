@@ -5,7 +5,7 @@ attempts must leave, the calendar when they will have to.
 """
 
 from bisect import insort
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -131,13 +131,13 @@ class Living(Occupancy):
         super().__init__(policy, now_ms, ())
         self._fleet = world.fleet
         self._frame = world.fleet.frame(pool)
-        self._stays = {name: stay for name, stay in world.stays(policy).items() if stay.attempt.pool == pool}
+        self._tenure = world.tenure(policy, pool, now_ms)
+        self._stays: Mapping[AttemptId, Stay] = self._tenure.stays
+        self._held = self._tenure.held
         self._told: set[AttemptId] = set()
-        self._held: dict[Kind, int] | None = None
         self._barred: dict[Hashable, int] = {}
-        self._came_gpus = 0
-        self._is_apart = False
-        self.leaves = tuple(sorted({stay.job.budget for stay in self._stays.values() if not stay.job.is_idle_work}))
+        self._is_told_by_sums: bool | None = None
+        self.leaves = self._tenure.leaves
 
     def at(self, host: HostId) -> list[Tenant]:
         """Who holds something there, the cheapest to evict first. Not to be written to."""
@@ -157,53 +157,57 @@ class Living(Occupancy):
         attempt = job.attempts[-1]
         for part in attempt.parts:
             self.at(part.host)
-        stay = self._stays[attempt.id] = Stay(self.policy, job, attempt)
-        self._came_gpus += stay.gpus
-        self._held = None
+        stay = Stay(self.policy, job, attempt)
+        self._check_sums()
+        self._stays = {**self._stays, attempt.id: stay}
+        stay.place(self._frame)
+        self._hold(stay.at(self.now_ms), stay.held)
         self._add(self._tenant(attempt.id))
 
     def spend(self, attempts: set[AttemptId]) -> None:
         """These are asked to leave by now: nobody is asked twice."""
         for name in attempts:
             stay = self._stays.get(name)
-            for host in stay.gpus_on if stay is not None else ():
+            if stay is None:
+                continue
+            for host in stay.gpus_on:
                 self.at(host)
+            kind = stay.at(self.now_ms)
+            if name not in self._told and not kind.is_stopping:
+                self._hold(kind, -stay.held)
+                self._hold(kind._replace(is_stopping=True), stay.held)
         super().spend(attempts)
         self._told |= attempts
-        self._held = None
+
+    def _hold(self, kind: Kind, held: int) -> None:
+        """Those of the kind hold so much more in this step."""
+        if self._held is self._tenure.held:
+            self._held = dict(self._held)
+        self._held[kind] = self._held.get(kind, 0) + held
+        self._barred.clear()
 
     def able(
         self, room: Room, shape: Shape, licence: Hashable, may_leave: MayLeave, *, is_all: bool = False
     ) -> int | None:
         """As above, by kinds: what those hold who may not leave is barred, all over the pool at once."""
-        if self._held is None:
-            self._held = self._by_kind()
-            self._barred.clear()
-        if self._is_apart or not room.is_told_by_gpus(shape):
+        if not self._check_sums() or not room.is_told_by_gpus(shape):
             return None
         barred = self._barred.get(licence)
         if barred is None:
             barred = self._barred[licence] = sum([held for kind, held in self._held.items() if not may_leave(kind)])
         return self._frame.with_room(barred, shape.gpus_per_host, room.places(shape, is_all=is_all))
 
-    def _by_kind(self) -> dict[Kind, int]:
-        """What tenants of each kind hold of the frame's hosts."""
-        found: dict[Kind, int] = {}
-        now_ms, frame, gpus = self.now_ms, self._frame, 0
-        self._is_apart = max(frame.sizes, default=0) > MAX_LANE_GPUS
-        for name, stay in self._stays.items():
-            if stay.frame is not frame:
-                stay.place(frame)
-            gpus += stay.gpus
-            self._is_apart = self._is_apart or stay.is_apart
-            kind = stay.at(now_ms)
-            if name in self._told:
-                kind = kind._replace(is_stopping=True)
-            found[kind] = found.get(kind, 0) + stay.held
-        # A host that came into the pool with work of another, or came back with fewer GPUs: sums cannot tell.
-        free = sum(len(self._fleet.free_gpus(host)) for host in frame.hosts)
-        self._is_apart = self._is_apart or gpus != sum(frame.sizes) - free + self._came_gpus
-        return found
+    def _check_sums(self) -> bool:
+        """Whether the tenants hold all that is held in the pool.
+
+        Not where a host came into it with work of another pool, or came back with fewer GPUs.
+        """
+        if self._is_told_by_sums is None:
+            frame = self._frame
+            free = sum([len(self._fleet.free_gpus(host)) for host in frame.hosts])
+            is_whole = not self._tenure.apart and self._tenure.gpus == sum(frame.sizes) - free
+            self._is_told_by_sums = is_whole and max(frame.sizes, default=0) <= MAX_LANE_GPUS
+        return self._is_told_by_sums
 
     def _tenant(self, name: AttemptId) -> Tenant:
         tenant = self._tenants.get(name)
