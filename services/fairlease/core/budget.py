@@ -56,7 +56,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return name in self.nodes and not any(node.parent == name for node in self.nodes.values())
 
     def path(self, name: BudgetId) -> list[BudgetId]:
-        """The node, its parent, and so on up to a child of the root; empty for an unknown node. Not to be written to."""
+        """The node, its parent, and so on up to a child of the root; empty for an unknown one. Not to be written to."""
         path = self._paths.get(name)
         if path is None:
             path, at = [], name

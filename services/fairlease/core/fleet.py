@@ -13,7 +13,6 @@ from fairlease.core.host import Host
 from fairlease_schemas.cycle import Part
 from fairlease_schemas.ids import AttemptId, HostId, PoolId
 
-
 LANE_BITS: Final = 16
 MAX_LANE_GPUS: Final = (1 << LANE_BITS - 1) - 1
 
@@ -48,12 +47,10 @@ class Frame:
         """
         limits = self._limits.get(wanted)
         if limits is None:
-            lanes = (bit | max(0, size - wanted) << place * LANE_BITS for place, (bit, size) in enumerate(self._lanes()))
-            limits = self._limits[wanted] = sum(lanes)
+            lanes = enumerate(zip(self.bits, self.sizes, strict=True))
+            limits = sum(bit | max(0, size - wanted) << place * LANE_BITS for place, (bit, size) in lanes)
+            self._limits[wanted] = limits
         return (limits - held) & among
-
-    def _lanes(self) -> Iterator[tuple[int, int]]:
-        return zip(self.bits, self.sizes, strict=True)
 
     def names(self, bits: int) -> Iterator[HostId]:
         """The hosts of a set, by id."""
@@ -113,15 +110,15 @@ class Shelf:
         self._moved.clear()
 
     def _listed(self, host: HostId) -> list[HostId]:
-        return listed(self.begun, self.empty, host, len(self.free[host]), self.size[host], self.block[host])
+        return listed(self.begun, self.empty, len(self.free[host]), self.size[host], self.block[host])
 
 
 Begun = dict[int, list[HostId]]
 Empty = dict[int, dict[str, list[HostId]]]
 
 
-def listed(begun: Begun, empty: Empty, host: HostId, free: int, size: int, block: str) -> list[HostId]:
-    """The list the host belongs on: of begun ones by free GPUs, of empty ones by size and outermost block."""
+def listed(begun: Begun, empty: Empty, free: int, size: int, block: str) -> list[HostId]:
+    """The list a host belongs on: of begun ones by free GPUs, of empty ones by size and outermost block."""
     return begun.setdefault(free, []) if free != size else empty.setdefault(free, {}).setdefault(outermost(block), [])
 
 

@@ -44,7 +44,7 @@ class Stage:
 
     @cached_property
     def busy(self) -> frozenset[BudgetId]:
-        """The leaves that jobs which are not over are charged to: a look at every job, for those who change the tree."""
+        """The leaves that jobs which are not over are charged to: a look at every job, when the tree is changed."""
         return frozenset(job.budget for job in self._jobs.values() if not job.is_terminal)
 
     def emit(self, event: LedgerEvent | None) -> None:

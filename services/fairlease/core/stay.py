@@ -30,10 +30,14 @@ class Kind(NamedTuple):
     is_exempt: bool
 
 
+_NOBODY = Kind(leaf="", is_idle=True, is_lane=False, is_stopping=True, is_past=True, is_exempt=False)
+
+
 class Stay:
     """One live attempt. `at` is the kind it has at an instant; `unsaved_ms` is since when its work would be lost.
 
-    `until_ms` is when that kind ends. `held` is what it holds of the frame's hosts; `is_apart` when it holds something of another.
+    `until_ms` is when that kind ends. `held` is what it holds of the frame's hosts; `is_apart` when it holds something
+    of another.
     """
 
     __slots__ = (
@@ -68,7 +72,7 @@ class Stay:
         self.is_stopping = attempt.ending is not None or attempt.is_stillborn
         self._window_ms = attempt.granted_ms + attempt.window_ms
         self._from_ms = self.until_ms = 0
-        self.kind = Kind(job.budget, job.is_idle_work, False, False, False, False)
+        self.kind = _NOBODY
         self.frame: Frame | None = None
         self.held = 0
         self.is_apart = self.is_counted = False
@@ -203,8 +207,10 @@ class Tenure:
         self._frame, self._now_ms = frame, now_ms
         while self._turns and self._turns[0][0] <= now_ms:
             at_ms, name = heappop(self._turns)
-            stay = self.stays.get(name)
-            if stay is None or stay.is_counted and stay.until_ms != at_ms:
+            if name not in self.stays:
+                continue
+            stay = self.stays[name]
+            if stay.is_counted and stay.until_ms != at_ms:
                 continue
             if stay.is_counted:
                 self._count(stay, -1)
@@ -257,7 +263,7 @@ class Stays:
                 self._pools[before.attempt.pool].go(before)
             job = self._state.jobs.get(job_of(name))
             if job is not None and job.live is not None and job.live.id == name:
-                stay = self._known[name] = Stay(policy, job, job.live)
+                self._known[name] = stay = Stay(policy, job, job.live)
                 self._pools.setdefault(job.live.pool, Tenure()).come(stay)
         self._changed.clear()
         tenure = self._pools.setdefault(pool, Tenure())

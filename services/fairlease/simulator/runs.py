@@ -37,6 +37,7 @@ HOSTS_PER_BLOCK: Final = 16
 TRACE_STOPPING: Final = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
 QUIET_PERIOD_MS: Final = 5 * MINUTE_MS
 """Of the reference workload's policy: standings move by half a permille of a lookback in it."""
+TRACE_RULE: Final = "whoever is told to leave saves itself and loses nothing; starting takes no time"
 LONGEST_MS: Final = 100 * 366 * DAY_MS
 
 
@@ -52,7 +53,7 @@ class Simulation:
         seal = None if log is None else _sealed
         keep = len if log is None else log.write
         self._started_s = time.perf_counter()
-        self.engine = Engine(POLICIES[policy], self._watch, seal, keep)
+        self.engine = Engine(POLICIES[policy](self.machines), self._watch, seal, keep)
         self.machines.engine = self.engine
 
     def _watch(self, world: World, record: Record) -> None:
@@ -170,7 +171,7 @@ def simulate_trace(
     run.on_over = over
     while left:
         run.engine.step()
-    added = {"rule": "whoever is told to leave saves itself and loses nothing; starting takes no time", "count": len(workload.tasks)}
+    added = {"rule": TRACE_RULE, "count": len(workload.tasks)}
     return run.report(recorded.sha256, [*(msgspec.to_builtins(rule) for rule in workload.rules), added])
 
 

@@ -142,7 +142,8 @@ def _next_look_ms(world: World, policy: Policy) -> int:
     if not cycle.is_quiet or policy.quiet_period_ms <= policy.rank_period_ms:
         return period_ms
     ends = [r.expires_ms for r in world.reservations.values()]
-    ends += [end_ms for p in world.promises.values() for end_ms in (p.start_ms, p.start_ms + policy.reservation_slack_ms)]
+    for promise in world.promises.values():
+        ends += (promise.start_ms, promise.start_ms + policy.reservation_slack_ms)
     turns = [world.next_turn_ms(cycle.ranked_ms), *(end_ms + 1 for end_ms in ends if end_ms >= cycle.ranked_ms)]
     return max(period_ms, min(*turns, cycle.ranked_ms + policy.quiet_period_ms))
 

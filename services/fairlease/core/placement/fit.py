@@ -442,7 +442,7 @@ class Room:
         return msgspec.structs.replace(evidence, claim=claim, for_ms=max(0, until_ms - self.now_ms))
 
     def _listed(self, host: HostId) -> list[HostId]:
-        return listed(self._begun, self._empty, host, len(self.free[host]), self.size[host], self.block[host])
+        return listed(self._begun, self._empty, len(self.free[host]), self.size[host], self.block[host])
 
     def _list(self, host: HostId) -> None:
         if self.is_open(host):

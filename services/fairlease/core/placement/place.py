@@ -115,7 +115,7 @@ class _PoolPlacement:
         self._savings = Savings(world, policy, rank.pool, now_ms)
         self._promises_left = policy.promises_per_pool - sum(p.pool == rank.pool for p in world.promises.values())
         self._proofs_left = MAX_PROOFS
-        self._unprovable: set[tuple[Shape, tuple[bool, ...]]] = set()
+        self._unprovable: set[tuple[Shape, Signature]] = set()
         self._alike: dict[tuple[Shape, Signature, BudgetId, Licence], tuple[int, Reason]] = {}
         self._without_room: dict[str, tuple[Pick, Shape, int]] = {}
 

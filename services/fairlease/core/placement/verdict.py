@@ -129,7 +129,9 @@ class Verdicts:
         if found is None:
             places = self.occupancy.able(self._room, shape, rule, may_leave, is_all=is_all)
             is_enough = places is not None and places.bit_count() >= shape.hosts
-            found = self._known[key] = is_enough if places is not None else self._is_freed(shape, may_leave, is_all=is_all)
+            if places is None:
+                is_enough = self._is_freed(shape, may_leave, is_all=is_all)
+            found = self._known[key] = is_enough
         return found
 
     def _is_freed(self, shape: Shape, may_leave: MayLeave, *, is_all: bool) -> bool:

@@ -78,6 +78,7 @@ class Occupancy:
         self.now_ms = now_ms
         self._on: dict[HostId, list[Tenant]] = {}
         self._tenants: dict[AttemptId, Tenant] = {}
+        self._barred: dict[Hashable, int] = {}
         for tenant in sorted(tenants, key=tenant_order):
             self._tenants[tenant.attempt] = tenant
             for host in tenant.gpus_on:
@@ -118,9 +119,20 @@ class Occupancy:
     ) -> int | None:
         """The places where one part of a gang that asks for GPUs alone fits once all that `may_leave` are gone.
 
-        Of a gang's hosts those that are open, or with `is_all` also those that are kept, promised or closed. None when
-        sets cannot tell: then it takes a look at each host. `licence` names the rule: answers are kept by it.
+        Open hosts, or with `is_all` also those that are kept, promised or closed. What those hold who may not leave is
+        barred, all over the pool at once. None when sums cannot tell: then it takes a look at each host. `licence`
+        names the rule: answers are kept by it.
         """
+        held = self._sums()
+        if held is None or not room.is_told_by_gpus(shape):
+            return None
+        barred = self._barred.get(licence)
+        if barred is None:
+            barred = self._barred[licence] = sum([gpus for kind, gpus in held.items() if not may_leave(kind)])
+        return room.frame.with_room(barred, shape.gpus_per_host, room.places(shape, is_all=is_all))
+
+    def _sums(self) -> dict[Kind, int] | None:
+        """What tenants of each kind hold, in the lanes of the room's frame; None where that is not known."""
         return None
 
 
@@ -135,7 +147,6 @@ class Living(Occupancy):
         self._stays: Mapping[AttemptId, Stay] = self._tenure.stays
         self._held = self._tenure.held
         self._told: set[AttemptId] = set()
-        self._barred: dict[Hashable, int] = {}
         self._is_told_by_sums: bool | None = None
         self.leaves = self._tenure.leaves
 
@@ -186,16 +197,9 @@ class Living(Occupancy):
         self._held[kind] = self._held.get(kind, 0) + held
         self._barred.clear()
 
-    def able(
-        self, room: Room, shape: Shape, licence: Hashable, may_leave: MayLeave, *, is_all: bool = False
-    ) -> int | None:
-        """As above, by kinds: what those hold who may not leave is barred, all over the pool at once."""
-        if not self._check_sums() or not room.is_told_by_gpus(shape):
-            return None
-        barred = self._barred.get(licence)
-        if barred is None:
-            barred = self._barred[licence] = sum([held for kind, held in self._held.items() if not may_leave(kind)])
-        return self._frame.with_room(barred, shape.gpus_per_host, room.places(shape, is_all=is_all))
+    def _sums(self) -> dict[Kind, int] | None:
+        """What tenants of each kind hold, in the lanes of the room's frame; None where that is not known."""
+        return self._held if self._check_sums() else None
 
     def _check_sums(self) -> bool:
         """Whether the tenants hold all that is held in the pool.

@@ -49,10 +49,10 @@ def soonest(
     """
     offers: list[tuple[HostId, Lack, list[Tenant]]] = []
     licence = permit.signature(occupancy.leaves)
-    able = occupancy.able(room, shape, ("licensed", licence), lambda tenant: is_licensed(permit, tenant), is_all=True)
-    if able is not None and able.bit_count() < shape.hosts:
+    places = occupancy.able(room, shape, ("licensed", licence), lambda t: is_licensed(permit, t), is_all=True)
+    if places is not None and places.bit_count() < shape.hosts:
         return None
-    for host in room.free if able is None else room.frame.names(able):
+    for host in room.free if places is None else room.frame.names(places):
         if room.is_promisable(host, job) and shape.suits(host, room.size[host]):
             lack = room.lack(host, shape)
             tenants = occupancy.at(host) if is_short(lack) else []

@@ -13,7 +13,7 @@ import msgspec
 from fairlease.core.placement.blocks import groups, together
 from fairlease.core.placement.fit import Lack, Room, is_short
 from fairlease.core.placement.shape import Shape
-from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.licence import Permit, Signature
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, tenant_order
 from fairlease.core.stay import Kind
 from fairlease_schemas.ids import AttemptId, HostId, JobId
@@ -53,7 +53,7 @@ class Planner:
 
     def __init__(self, occupancy: Occupancy) -> None:
         self.occupancy = occupancy
-        self._hopeless: set[tuple[Shape, tuple[bool, ...]]] = set()
+        self._hopeless: set[tuple[Shape, Signature]] = set()
 
     def plan(self, room: Room, shape: Shape, permit: Permit, job: JobId) -> Plan | None:
         """The cheapest trimmed plan that evicts now, or None."""
