@@ -21,7 +21,7 @@ from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.quantiles import FAULT
 from fairlease.simulator.scenario import Scenario, lab_1024, workload_digest
 from fairlease.trace.recorded import Recorded
-from fairlease.trace.workload import ACCOUNT, ROOT_BUDGET, Task, Workload
+from fairlease.trace.workload import ACCOUNT, QUIET_PERIOD_MS, ROOT_BUDGET, Task, Workload
 from fairlease_schemas import codec
 from fairlease_schemas.commands import ChangeBudget, ChangeMember, ChangePolicy
 from fairlease_schemas.envelope import Record, Submitted
@@ -35,8 +35,6 @@ FOUNDER: Final = "lead"
 POOL: Final = "sim"
 HOSTS_PER_BLOCK: Final = 16
 TRACE_STOPPING: Final = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
-QUIET_PERIOD_MS: Final = 5 * MINUTE_MS
-"""Of the reference workload's policy: standings move by half a permille of a lookback in it."""
 TRACE_RULE: Final = "whoever is told to leave saves itself and loses nothing; starting takes no time"
 LONGEST_MS: Final = 100 * 366 * DAY_MS
 

@@ -27,6 +27,8 @@ START_SLACK_MS: Final = 30 * SECOND_MS
 UNCANCELLED_SLACK_MS: Final = 60 * SECOND_MS
 """How much longer a job that will be cancelled would run, were it not."""
 SHORTEST_GRACE_MS: Final = 100
+QUIET_PERIOD_MS: Final = 5 * MINUTE_MS
+"""While nothing happens: standings move by half a permille of a lookback in it."""
 _NOT_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -202,6 +204,7 @@ def _policy(scale: _Scale) -> Policy:
         debug_max_window_ms=scale.length(default.debug_max_window_ms),
         debug_max_timeout_ms=scale.length(default.debug_max_timeout_ms),
         non_resumable_cap_ms=scale.length(default.non_resumable_cap_ms),
+        quiet_period_ms=scale.length(QUIET_PERIOD_MS),
     )
 
 
