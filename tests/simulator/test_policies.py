@@ -1,8 +1,8 @@
 """Policies in the engine against the plain simulator, which shares nothing with them, and against known answers."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +19,7 @@ from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.simulator.naive_sim import (
     Answer,
     Job,
+    Key,
     Outcome,
     answer,
     fifo_key,
@@ -44,7 +45,15 @@ def cell(policy: str, hosts: int, gpus: int) -> Simulation:
     return run
 
 
-def submit(run: Simulation, job: Job, size: int, *, budget: str = TEAM, window_ms: int = 15 * MINUTE_MS, **more: Any) -> str:
+def submit(
+    run: Simulation,
+    job: Job,
+    size: int,
+    *,
+    budget: str = TEAM,
+    window_ms: int = 15 * MINUTE_MS,
+    priority: Priority = Priority.NORMAL,
+) -> str:
     name = job_id("ann", budget, f"job-{job.number}")
     hosts = max(1, -(-job.gpus // size))
     request = Request(
@@ -57,7 +66,7 @@ def submit(run: Simulation, job: Job, size: int, *, budget: str = TEAM, window_m
         is_resumable=True,
     )
     said = Submitted(budget=budget, request_id=f"job-{job.number}", digest=f"{0:064x}", request=request)
-    run.machines.expect(name, Work(left_ms=job.duration_ms, startup_ms=0, saves_permille=1000, **more))
+    run.machines.expect(name, Work(left_ms=job.duration_ms, startup_ms=0, saves_permille=1000, priority=priority))
     run.engine.at(T0 + job.submit_ms, lambda: run.engine.say(said, "ann"))
     return name
 
@@ -104,7 +113,9 @@ def test_on_small_random_cells_the_shortest_go_first_as_in_the_plain_simulator(s
 
 @pytest.mark.parametrize(("policy", "key"), [("srtf", srtf_key), ("srsf", srsf_key)])
 @pytest.mark.parametrize("seed", range(20))
-def test_on_one_host_free_preemption_is_that_of_the_plain_simulator(policy: str, key: Any, seed: int) -> None:
+def test_on_one_host_free_preemption_is_that_of_the_plain_simulator(
+    policy: str, key: Callable[[Job, int], Key], seed: int
+) -> None:
     jobs = drawn(2000 + seed, 10, 4, 1)
     found = [(one.job, one.end_ms) for one in played(policy, jobs, 1, 4)]
     assert found == sorted((one.job, one.end_ms) for one in preemptive(jobs, 1, 4, key))

@@ -109,7 +109,9 @@ def _closed(order: Order, world: World, answers: tuple[Answer, ...]) -> Decision
             )
             events.append(evicted)
     closed = CycleClosed(cycle=placed.cycle)
-    return Decision(kind="cycle-closed", at_ms=now_ms, events=(*events, closed), causes=(world.cycle.address,), answers=answers)
+    return Decision(
+        kind="cycle-closed", at_ms=now_ms, events=(*events, closed), causes=(world.cycle.address,), answers=answers
+    )
 
 
 def _claim(world: World, order: Order) -> JobId:

@@ -28,7 +28,7 @@ from fairlease_schemas.envelope import Record, Submitted
 from fairlease_schemas.ids import HostId, JobId
 from fairlease_schemas.job import Request
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.units import DAY_MS, MINUTE_MS, SECOND_MS
+from fairlease_schemas.units import DAY_MS, SECOND_MS
 
 Data = dict[str, Any]
 FOUNDER: Final = "lead"

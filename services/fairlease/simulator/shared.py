@@ -13,7 +13,6 @@ from typing import Final
 from fairlease.core.budget import Tree
 from fairlease.core.fairshare.fade import Lookback
 from fairlease.core.job import Job
-from fairlease.core.world import World
 from fairlease.simulator.rankers import fair_tree, hadoop_fair, kai_time, usage_decay
 from fairlease.simulator.rankers.tree import Share, account, user
 from fairlease.simulator.walk import Open, offer_all, waiting
@@ -132,7 +131,8 @@ def by_usage_decay(leaves: Leaves) -> Next:
 
     def following(now: Leaves) -> BudgetId:
         consumers = (
-            usage_decay.Consumer(leaf, used[leaf], parts[leaf], penalty=now.granted[leaf] * SAMPLE_MS) for leaf in now.left
+            usage_decay.Consumer(leaf, used[leaf], parts[leaf], penalty=now.granted[leaf] * SAMPLE_MS)
+            for leaf in now.left
         )
         return min(consumers, key=usage_decay.consumer_order).name
 

@@ -20,7 +20,7 @@ from fairlease.core.preemption.promise import tellings_ms
 from fairlease.core.state import IDLE, RANKED
 from fairlease.core.world import World
 from fairlease_schemas.cycle import CyclePlaced, CycleRanked, GangGranted, Licence, Part
-from fairlease_schemas.envelope import Answer
+from fairlease_schemas.envelope import Answer, Event
 from fairlease_schemas.ids import PoolId, attempt_id
 from fairlease_schemas.policy import Policy
 
@@ -154,5 +154,5 @@ def _placed(walk: Walk, world: World, answers: tuple[Answer, ...]) -> Decision |
         is_cut = True
     done = CyclePlaced(cycle=ranked.cycle, is_cut=is_cut)
     causes = {world.cycle.address, *(world.jobs[grant.job].admitted for grant in here.grants)}
-    events = (*here.grants, done)
+    events: tuple[Event, ...] = (*here.grants, done)
     return Decision(kind="cycle-placed", at_ms=now_ms, events=events, causes=tuple(sorted(causes)), answers=answers)

@@ -31,6 +31,7 @@ class Sides:
         self._world = world
         self._free: dict[HostId, Sizes] = {}
         self._asked_on: set[HostId] = set()
+        self._taken: dict[HostId, list[tuple[int, Sizes]]] = {}
         for name in world.sized.values():
             self._note(world.jobs[name], pool)
 
@@ -60,7 +61,10 @@ class Sides:
 
     def take(self, host: HostId, gpus: int, sizes: Sizes) -> None:
         """Somebody has a part of the host from here on."""
-        self._change(host, self.part(host, gpus, sizes), -1)
+        if host in self._free:
+            self._change(host, self.part(host, gpus, sizes), -1)
+        else:
+            self._taken.setdefault(host, []).append((gpus, sizes))
         if sizes != NONE:
             self._asked_on.add(host)
 
@@ -72,6 +76,7 @@ class Sides:
         """The same, to be changed without changing this one."""
         other = object.__new__(Sides)
         other._world, other._free, other._asked_on = self._world, dict(self._free), set(self._asked_on)
+        other._taken = {host: list(taken) for host, taken in self._taken.items()}
         return other
 
     def _note(self, job: Job, pool: PoolId) -> None:
@@ -92,6 +97,8 @@ class Sides:
                 if found is not None:
                     gpus = next(len(part.gpus) for part in found[1].parts if part.host == host)
                     self._change(host, self.part(host, gpus, asked(found[0].request)), -1)
+            for gpus, sizes in self._taken.pop(host, ()):
+                self._change(host, self.part(host, gpus, sizes), -1)
         return self._free[host]
 
 

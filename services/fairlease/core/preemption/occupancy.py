@@ -67,7 +67,7 @@ def tenant_order(tenant: Tenant) -> tuple[int, bool, AttemptId]:
 
 
 class Occupancy:
-    """The tenants of one pool; `leaves` are those with budgeted work there, by id.
+    """The tenants of one pool.
 
     The slow model: weigh every tenant, and sort those of each host, before anything is asked. This one weighs those
     of a host when somebody asks for that host, and answers whether a claim could ever have room by kinds and sets.
@@ -83,7 +83,12 @@ class Occupancy:
             self._tenants[tenant.attempt] = tenant
             for host in tenant.gpus_on:
                 self._on.setdefault(host, []).append(tenant)
-        self.leaves = tuple(sorted({tenant.leaf for tenant in self._tenants.values() if not tenant.is_idle}))
+        self._leaves = tuple(sorted({tenant.leaf for tenant in self._tenants.values() if not tenant.is_idle}))
+
+    @property
+    def leaves(self) -> tuple[BudgetId, ...]:
+        """Leaves with budgeted work here, by id."""
+        return self._leaves
 
     def at(self, host: HostId) -> list[Tenant]:
         """Who holds something there, the cheapest to evict first. Not to be written to."""
@@ -101,8 +106,8 @@ class Occupancy:
         self._tenants[tenant.attempt] = tenant
         for host in tenant.gpus_on:
             insort(self._on.setdefault(host, []), tenant, key=tenant_order)
-        if not tenant.is_idle and tenant.leaf not in self.leaves:
-            self.leaves = tuple(sorted((*self.leaves, tenant.leaf)))
+        if not tenant.is_idle and tenant.leaf not in self._leaves:
+            self._leaves = tuple(sorted((*self._leaves, tenant.leaf)))
 
     def spend(self, attempts: set[AttemptId]) -> None:
         """These are asked to leave by now: nobody is asked twice."""
@@ -148,41 +153,63 @@ class Living(Occupancy):
         self._held = self._tenure.held
         self._told: set[AttemptId] = set()
         self._is_told_by_sums: bool | None = None
-        self.leaves = self._tenure.leaves
+        self._leaves = self._tenure.leaves
+        self._newcomers: list[Job] = []
 
     def at(self, host: HostId) -> list[Tenant]:
         """Who holds something there, the cheapest to evict first. Not to be written to."""
+        if self._newcomers:
+            self._let_in()
+        return self._there(host)
+
+    def everybody(self) -> Iterator[Tenant]:
+        """Every tenant once."""
+        if self._newcomers:
+            self._let_in()
+        for name in self._stays:
+            yield self._tenant(name)
+
+    def admit(self, job: Job) -> None:
+        """The job was granted its last attempt in this step: it stands there too, as soon as anybody asks."""
+        self._newcomers.append(job)
+
+    @property
+    def leaves(self) -> tuple[BudgetId, ...]:
+        """Leaves with budgeted work here, by id."""
+        if self._newcomers:
+            self._let_in()
+        return self._leaves
+
+    def _let_in(self) -> None:
+        newcomers, self._newcomers = self._newcomers, []
+        for job in newcomers:
+            attempt = job.attempts[-1]
+            for part in attempt.parts:
+                self._there(part.host)
+            stay = Stay(self.policy, job, attempt)
+            self._check_sums()
+            self._stays = {**self._stays, attempt.id: stay}
+            stay.place(self._frame)
+            self._hold(stay.at(self.now_ms), stay.held)
+            self._add(self._tenant(attempt.id))
+
+    def _there(self, host: HostId) -> list[Tenant]:
         found = self._on.get(host)
         if found is None:
             names = (name for name in self._fleet.attempts_on(host) if name in self._stays)
             found = self._on[host] = sorted((self._tenant(name) for name in names), key=tenant_order)
         return found
 
-    def everybody(self) -> Iterator[Tenant]:
-        """Every tenant once."""
-        for name in self._stays:
-            yield self._tenant(name)
-
-    def admit(self, job: Job) -> None:
-        """The job was granted its last attempt in this step: it stands there too."""
-        attempt = job.attempts[-1]
-        for part in attempt.parts:
-            self.at(part.host)
-        stay = Stay(self.policy, job, attempt)
-        self._check_sums()
-        self._stays = {**self._stays, attempt.id: stay}
-        stay.place(self._frame)
-        self._hold(stay.at(self.now_ms), stay.held)
-        self._add(self._tenant(attempt.id))
-
     def spend(self, attempts: set[AttemptId]) -> None:
         """These are asked to leave by now: nobody is asked twice."""
+        if self._newcomers:
+            self._let_in()
         for name in attempts:
             stay = self._stays.get(name)
             if stay is None:
                 continue
             for host in stay.gpus_on:
-                self.at(host)
+                self._there(host)
             kind = stay.at(self.now_ms)
             if name not in self._told and not kind.is_stopping:
                 self._hold(kind, -stay.held)
@@ -199,6 +226,8 @@ class Living(Occupancy):
 
     def _sums(self) -> dict[Kind, int] | None:
         """What tenants of each kind hold, in the lanes of the room's frame; None where that is not known."""
+        if self._newcomers:
+            self._let_in()
         return self._held if self._check_sums() else None
 
     def _check_sums(self) -> bool:
