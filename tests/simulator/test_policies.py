@@ -12,10 +12,13 @@ from fairlease.simulator.machines import Stopping, Work
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.rankers.plain import Priority
 from fairlease.simulator.runs import LONGEST_MS, Simulation
+from fairlease_schemas.commands import ChangePolicy
 from fairlease_schemas.envelope import Submitted
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Request
+from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tests.simulator import naive_shares
 from tests.simulator.naive_sim import (
     Answer,
     Job,
@@ -121,11 +124,68 @@ def test_on_one_host_free_preemption_is_that_of_the_plain_simulator(
     assert found == sorted((one.job, one.end_ms) for one in preemptive(jobs, 1, 4, key))
 
 
+TREE = {
+    "org-a": ("", 2),
+    "org-b": ("", 1),
+    "a1": ("org-a", 3),
+    "a2": ("org-a", 1),
+    "b1": ("org-b", 1),
+    "b2": ("org-b", 1),
+}
+LEAVES = ("a1", "a2", "b1", "b2")
+
+
+def budget_cell(hosts: int, size: int) -> Simulation:
+    """A cell of those budgets, where nothing is promised and nobody saves."""
+    run = Simulation("budget-window", 1, AT_ONCE, Period(T0 - 1, T0 + LONGEST_MS), None)
+    run.hosts(hosts, size, "gpu", 1 << 20)
+    plain = Policy(promises_per_pool=0, saving_after_ms=1000 * DAY_MS, quiet_period_ms=HOUR_MS)
+    run.engine.say(ChangePolicy(name="plain", policy=plain), "lead")
+    for name, (parent, weight) in TREE.items():
+        run.budget(name, weight, parent)
+    assert run.engine.world.policy == plain
+    return run
+
+
+def shared_jobs(seed: int, hosts: int, size: int) -> list[naive_shares.Job]:
+    """Jobs of all leaves, each done before its window ends."""
+    rng = random.Random(seed)
+    at_ms, jobs = 0, []
+    for number in range(16):
+        at_ms += rng.choice((0, 0, 1, MINUTE_MS, 20 * MINUTE_MS))
+        gpus = rng.choice([gpus for gpus in (1, 2, size // 2, size, 2 * size) if gpus <= hosts * size])
+        window_ms = rng.choice((1, 2, 4)) * HOUR_MS
+        job = Job(number, at_ms, window_ms - rng.randint(1, 50 * MINUTE_MS), gpus)
+        jobs.append(naive_shares.Job(job, rng.choice(LEAVES), window_ms))
+    return jobs
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_on_small_random_cells_budgets_take_turns_as_in_the_plain_simulator(seed: int) -> None:
+    # rule: 3.2
+    hosts, size = seed % 4 + 1, (4, 8)[seed % 2]
+    jobs = shared_jobs(seed, hosts, size)
+    run = budget_cell(hosts, size)
+    names = [submit(run, job.plain, size, budget=job.leaf, window_ms=job.window_ms) for job in jobs]
+    left = set(names)
+    run.on_over = left.discard
+    while left:
+        run.engine.step()
+    done = [run.engine.world.jobs[name] for name in names]
+    assert all(len(one.attempts) == 1 for one in done)
+    found = [
+        Outcome(job.plain, one.attempts[0].granted_ms - T0, one.ended_ms - T0)
+        for job, one in zip(jobs, done, strict=True)
+    ]
+    assert found == naive_shares.budgets(naive_shares.Tree(TREE), jobs, hosts, size)
+
+
 @pytest.fixture(scope="module")
 def ten_thousand() -> list[Job]:
     return philly(DATA / "philly_jobs_82k.csv.gz", "2017-10-01", 10_000)
 
 
+@pytest.mark.long
 def test_ten_thousand_jobs_on_64_hosts_wait_as_two_other_programs_say(ten_thousand: list[Job]) -> None:
     known = Answer(31_887.36, 24_198.64, 14_898, 83_963, 96_865, 2_492_117)
     assert answer(played("fifo", ten_thousand, 64, 8)) == pytest.approx(known, abs=0.01, rel=0)
@@ -137,6 +197,7 @@ def test_ten_thousand_jobs_on_128_hosts_do_not_wait(ten_thousand: list[Job]) -> 
     assert (found.mean_wait, found.wait_p99) == (0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("policy", "mean_s", "within"), [("srtf", 193_081.796, 0.025), ("srsf", 185_021.880, 0.01)])
 def test_muri_is_as_published(policy: str, mean_s: float, within: float) -> None:
     hosts, size = muri_cluster(DATA / "muri_n8g8.csv")
