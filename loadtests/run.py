@@ -26,6 +26,7 @@ from rules import rules  # noqa: E402 - as above
 from runs import runs  # noqa: E402 - as above
 from secured import secured  # noqa: E402 - as above
 from seeing import seeing  # noqa: E402 - as above
+from simulated import simulated  # noqa: E402 - as above
 from starting import BUDGET, starting  # noqa: E402 - as above
 from startup import startup  # noqa: E402 - as above
 from yardstick import yardsticks  # noqa: E402 - as above
@@ -111,6 +112,7 @@ _MEASURED: dict[str, Callable[[dict[str, Any]], list[Figure]]] = {
     "floods": lambda load: asyncio.run(_floods(load)),
     "secured": lambda load: asyncio.run(_secured(load)),
     "seeing": lambda load: asyncio.run(_seeing(load)),
+    "simulator": simulated,
 }
 """How the figures of each profile come about."""
 

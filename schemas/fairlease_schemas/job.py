@@ -83,6 +83,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state_digest: str = ""
     evaluation: str = ""
 
+    @property
+    def has_sizes(self) -> bool:
+        """Whether it asks for CPU, memory or disk by number."""
+        return bool(self.cpu_per_host or self.memory_per_host_mib or self.disk_per_host_mib)
+
 
 ADMISSION: Final = "admission"
 """The field of the one problem that is not its sender's: no new work is taken now, and the same may be sent later."""

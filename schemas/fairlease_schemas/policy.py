@@ -37,6 +37,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     with a report that is at most `report_valid_ms` old and measured `report_span_ms` of the cell's own log.
     `max_draining_permille` is how much of a pool drains at once, `breaker_*` how much of it may fall to holds that
     nobody asked for within a span (7.3).
+    `rank_period_ms` is how often a cycle comes while anybody waits; after one that decided nothing, the next is put off
+    until `quiet_period_ms` have passed, unless it is 0, or something happens, or a protection or wait ends.
     `max_grants_per_cycle` and `max_classes_per_pool` bound one record (log.md L2); they count steps.
     """
 
@@ -83,6 +85,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     change_gate: str = ""
     report_valid_ms: int = DAY_MS
     report_span_ms: int = 2 * DAY_MS
+    quiet_period_ms: int = 0
 
 
 class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="policy-changed"):

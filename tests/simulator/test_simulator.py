@@ -19,6 +19,7 @@ from fairlease.simulator.machines import SimulationWrong, Stopping, Work
 from fairlease.simulator.quantiles import made
 from fairlease.simulator.runs import Simulation, simulate_lab
 from fairlease.simulator.scenario import lab_1024
+from fairlease_schemas.commands import RequestDrain
 from fairlease_schemas.envelope import Submitted
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Request
@@ -81,6 +82,21 @@ def test_a_fault_loses_what_no_checkpoint_holds() -> None:
     assert (len(done.attempts), str(done.phase)) == (2, "succeeded")
     assert again.hosts != (broken,)
     assert done.ended_ms - again.granted_ms == 30 * MINUTE_MS
+
+
+def test_a_fault_while_it_saves_itself_loses_only_what_no_checkpoint_holds() -> None:
+    run = cell(2)
+    work = Work(left_ms=HOUR_MS, startup_ms=0, checkpoint_ms=15 * MINUTE_MS, saves_permille=1000)
+    job = submit(run, "one", work)
+    run.engine.run(T0)
+    broken = run.engine.world.jobs[job].attempts[0].hosts[0]
+    drain = RequestDrain(host=broken, not_before_ms=T0 + 40 * MINUTE_MS, reason="service")
+    run.engine.at(T0 + MINUTE_MS, lambda: run.engine.say(drain, "keeper"))
+    run.engine.at(T0 + 39 * MINUTE_MS, lambda: run.machines.breaks(broken))  # told 90 s before the start, saving for 60
+    run.engine.run(T0 + 24 * HOUR_MS)
+    first, second = run.engine.world.jobs[job].attempts
+    assert (str(first.ending), first.ended_ms - T0) == ("preempted", 39 * MINUTE_MS)
+    assert second.ended_ms - second.granted_ms == 30 * MINUTE_MS
 
 
 def test_a_fault_of_one_host_stops_the_whole_gang() -> None:

@@ -7,6 +7,7 @@ the proposal saw. What is told to the cell is what stands on the screen, as inte
 import argparse
 import asyncio
 import tempfile
+from contextlib import closing
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlease.cli.compare import Bar, workers_of
+from fairlease.cli.compare import ProgressBar, workers_of
 from fairlease.cli.exits import FAILED, INTERRUPTED, USAGE, CommandError
 from fairlease.cli.history import Log, folded, opened
 from fairlease.cli.link import Receipt, linked
@@ -117,14 +118,15 @@ def _played(past: Past, change: Change, output: Output) -> tuple[Data, Data]:
     if unknown:
         text = f"the proposal makes a budget {unknown[0]}, for which nobody in the log has any work"
         raise CommandError(USAGE, text, way_out=_FORCE)
-    bar = Bar(2, output)
+    bar = ProgressBar(2, output)
     reports: dict[int, Data] = {}
     plays = [partial(play_again, past=past, change=one) for one in (Change(), change)]
     try:
-        for result in played(plays, workers_of(None), lambda permille: bar.show(permille, len(reports))):
-            if result.report is None:
-                raise CommandError(FAILED, f"the log cannot be played again: {result.why}")
-            reports[result.number] = result.report
+        with closing(played(plays, workers_of(None), lambda permille: bar.show(permille, len(reports)))) as results:
+            for result in results:
+                if result.report is None:
+                    raise CommandError(FAILED, f"the log cannot be played again: {result.why}")
+                reports[result.number] = result.report
     except KeyboardInterrupt:
         raise CommandError(INTERRUPTED, "interrupted before both were played to their end") from None
     finally:

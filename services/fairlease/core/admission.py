@@ -346,11 +346,12 @@ def _duties(stage: Stage) -> None:
         if job is not None and job.live is not None and job.live.id == attempt_id and job.live.ending is None:
             end = End.CANCELLED if job.is_terminal else End.PREEMPTED
             stage.emit(job, AttemptEnding(attempt=attempt_id, end=end, grace_ms=job.request.grace_ms))
-    ready = sorted(stage.world.dependents.ready, key=lambda name: stage.world.jobs[name].admitted)
+    world = stage.world
+    ready = sorted(world.dependents.ready, key=lambda name: world.jobs[name].admitted) if world.dependents.ready else []
     for name in ready[:MAX_DUTIES_PER_RECORD]:
         if len(stage.events) < MAX_EVENTS_PER_RECORD:
             _unblock(stage, stage.job(name))
-    for name in stage.world.dues.until(stage.now_ms)[:MAX_DUTIES_PER_RECORD]:
+    for name in world.dues.until(stage.now_ms)[:MAX_DUTIES_PER_RECORD]:
         if len(stage.events) < MAX_EVENTS_PER_RECORD:
             _due(stage, stage.job(name))
 

@@ -6,6 +6,8 @@ are charged to; a node with children is none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import accumulate
 
 import msgspec
 
@@ -37,8 +39,11 @@ class Node(msgspec.Struct, frozen=True):
     burst_permille: int = 0
 
 
-class Tree(msgspec.Struct, frozen=True):
-    """All nodes by id, in the order of the ids, so that every walk is the same everywhere."""
+class Tree(msgspec.Struct, frozen=True, dict=True):
+    """All nodes by id, in the order of the ids, so that every walk is the same everywhere.
+
+    A tree never changes, so what a walk finds is kept with it.
+    """
 
     nodes: Mapping[BudgetId, Node] = {}
 
@@ -51,12 +56,20 @@ class Tree(msgspec.Struct, frozen=True):
         return name in self.nodes and not any(node.parent == name for node in self.nodes.values())
 
     def path(self, name: BudgetId) -> list[BudgetId]:
-        """The node, its parent, and so on up to a child of the root; empty for an unknown node."""
-        path: list[BudgetId] = []
-        while name and name in self.nodes and len(path) <= MAX_DEPTH:
-            path.append(name)
-            name = self.nodes[name].parent
+        """The node, its parent, and so on up to a child of the root; empty for an unknown one. Not to be written to."""
+        path = self._paths.get(name)
+        if path is None:
+            path, at = [], name
+            while at and at in self.nodes and len(path) <= MAX_DEPTH:
+                path.append(at)
+                at = self.nodes[at].parent
+            if path:
+                self._paths[name] = path
         return path
+
+    @cached_property
+    def _paths(self) -> dict[BudgetId, list[BudgetId]]:
+        return {}
 
     def leaves(self) -> list[BudgetId]:
         """Every leaf, by id."""
@@ -72,6 +85,13 @@ class Tree(msgspec.Struct, frozen=True):
 
     def walk(self, parent: BudgetId = "") -> Iterator[tuple[BudgetId, int]]:
         """Every node below `parent`, depth first, siblings by id, with its depth from 0."""
+        yield from self._whole if not parent else self._below(parent)
+
+    @cached_property
+    def _whole(self) -> tuple[tuple[BudgetId, int], ...]:
+        return tuple(self._below(""))
+
+    def _below(self, parent: BudgetId) -> Iterator[tuple[BudgetId, int]]:
         below = self.by_parent()
         frontier = [(child, 0) for child in reversed(below.get(parent, ()))]
         while frontier:
@@ -103,15 +123,27 @@ class Tree(msgspec.Struct, frozen=True):
 
     def split_all(self, amount: int) -> dict[BudgetId, int]:
         """The amount divided down the whole tree: each node's part."""
-        below = self.by_parent()
-        parts: dict[BudgetId, int] = {}
-        frontier = [("", amount)]
-        while frontier:
-            parent, whole = frontier.pop()
-            for child, part in self._split(below.get(parent, ()), whole).items():
-                parts[child] = part
-                frontier.append((child, part))
+        parts = {"": amount}
+        for parent, total, children in self._divisions:
+            whole, given = parts[parent], 0
+            for child, weight_upto in children:
+                upto = whole * weight_upto // total
+                parts[child] = upto - given
+                given = upto
+        del parts[""]
         return parts
+
+    @cached_property
+    def _divisions(self) -> tuple[tuple[BudgetId, int, tuple[tuple[BudgetId, int], ...]], ...]:
+        """Parents before their children: each with its children's weight in all, and up to each child by id."""
+        below = self.by_parent()
+        found = []
+        for parent in ("", *(name for name, _ in self._whole)):
+            children = below.get(parent, [])
+            upto = tuple(accumulate(self.nodes[child].weight for child in children))
+            if children:
+                found.append((parent, upto[-1], tuple(zip(children, upto, strict=True))))
+        return tuple(found)
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -71,8 +71,3 @@ def free_by_ms(policy: Policy, departures: Iterable[Departure], now_ms: int) -> 
         latest_ms = max(latest_ms, leaving.end_ms)
         grace_ms = max(grace_ms, leaving.grace_ms)
     return now_ms if latest_ms < 0 else max(now_ms, latest_ms + grace_ms + policy.stop_margin_ms)
-
-
-def unspent_gpu_ms(policy: Policy, job: Job, attempt: Attempt, now_ms: int) -> int:
-    """What is left of an attempt's promise: GPUs x the rest of its window or exemption (2.5)."""
-    return attempt.gpus * max(0, protected_until_ms(policy, job, attempt) - now_ms)

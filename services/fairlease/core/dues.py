@@ -27,7 +27,9 @@ class Dues:
 
     def until(self, now_ms: int) -> list[JobId]:
         """Jobs with a time-out or the end of a backoff at or before `now_ms`, by due time then id."""
-        due = sorted(entry for entry in self._heap if entry[0] <= now_ms) if self.next_ms() <= now_ms else []
+        if self.next_ms() > now_ms:
+            return []
+        due = sorted(entry for entry in self._heap if entry[0] <= now_ms)
         return list(dict.fromkeys(job for at_ms, job in due if self._is_due(at_ms, job)))
 
     def next_ms(self) -> int:

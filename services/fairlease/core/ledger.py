@@ -4,6 +4,7 @@ The first record of every log is the ledger's: the default policy, so that nothi
 without numbers. A second change of the same node in one record is decided on the first one's tree.
 """
 
+from functools import cached_property
 from typing import assert_never
 
 from fairlease.core.budget import (
@@ -46,7 +47,7 @@ from fairlease_schemas.change import (
     ChangeWithdrawn,
 )
 from fairlease_schemas.envelope import Answer, Event, LeasesRead, Misshapen, Submitted, TimerFired, Unreadable
-from fairlease_schemas.ids import ROOT
+from fairlease_schemas.ids import ROOT, BudgetId
 from fairlease_schemas.job import CommandRefused, MessageRefused, Problem
 from fairlease_schemas.policy import Policy, PolicyChanged
 
@@ -66,8 +67,12 @@ class Stage:
         self.name, self.policy = world.policy_name, policy
         self.changed_position = world.changed_position
         self.proposals = dict(world.proposals)
-        self.busy = frozenset(job.budget for job in world.jobs.values() if not job.is_terminal)
         self.events: list[LedgerEvent] = []
+
+    @cached_property
+    def busy(self) -> frozenset[BudgetId]:
+        """The leaves that jobs which are not over are charged to: a look at every job, when the tree is changed."""
+        return frozenset(job.budget for job in self.world.jobs.values() if not job.is_terminal)
 
     def trial(self) -> "Stage":
         """The same, to see what a change would come to: its events are nobody's."""

@@ -18,6 +18,8 @@ from fairlease.core.membership import Members
 from fairlease.core.outcome import Evaluations
 from fairlease.core.starts import Starts
 from fairlease.core.state import Cycle, OpenReason, Promise, PromiseBook, Reservation, State
+from fairlease.core.stay import Stays, Tenure, Turns
+from fairlease.core.waits import Reasons
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
 from fairlease_schemas.policy import Policy
@@ -33,10 +35,14 @@ class Reading:
         self.dependents = Dependents(self._s.jobs)
         self.evaluations = Evaluations(self._s.jobs, self._s.outcomes)
         self.dues = Dues(self._s.jobs)
+        self.turns = Turns(self._s)
+        self._reasons = Reasons(self._s.reasons)
         self._live: dict[AttemptId, JobId] = {}
         self._stillborn: dict[AttemptId, JobId] = {}
         self._overtaken: dict[AttemptId, JobId] = {}
         self._lane: dict[AttemptId, int] = {}
+        self._sized: dict[AttemptId, JobId] = {}
+        self._stays = Stays(self._s)
 
     @property
     def epoch(self) -> int:
@@ -98,6 +104,11 @@ class Reading:
         return self._live
 
     @property
+    def sized(self) -> Mapping[AttemptId, JobId]:
+        """Live attempts whose contracts ask for CPU, memory or disk by number, with their jobs."""
+        return self._sized
+
+    @property
     def stillborn(self) -> Mapping[AttemptId, JobId]:
         """Live attempts that never run: their jobs were over, or held, before the grant."""
         return self._stillborn
@@ -126,6 +137,10 @@ class Reading:
     def lane(self) -> Mapping[AttemptId, int]:
         """Live attempts of the debug lane, with their GPUs."""
         return self._lane
+
+    def tenure(self, policy: Policy, pool: PoolId, now_ms: int) -> Tenure:
+        """The live attempts of a pool as a step under that policy weighs them then."""
+        return self._stays.of(policy, pool, self.fleet.frame(pool), now_ms)
 
     @property
     def tree(self) -> Tree:
@@ -185,13 +200,18 @@ class Reading:
 
     def reasons_of(self, service: str) -> Mapping[str, OpenReason]:
         """Reasons in force by that service: subject to reason."""
-        prefix = service + ":"
-        return {key[len(prefix) :]: r for key, r in self._s.reasons.items() if key.startswith(prefix)}
+        return self._reasons.of(service)
 
     def has_reasons(self, service: str) -> bool:
         """Whether the service has any reason in force."""
-        prefix = service + ":"
-        return any(key.startswith(prefix) for key in self._s.reasons)
+        return bool(self._reasons.of(service))
+
+    def next_turn_ms(self, after_ms: int) -> int:
+        """The first instant after `after_ms` at which time alone gives a cycle something to weigh; else beyond all.
+
+        A live attempt's protection ends then, or what a reason said to wait for is due.
+        """
+        return min(self.turns.next_ms(after_ms), self._reasons.next_end_ms(after_ms))
 
     def reason(self, service: str, subject: str) -> OpenReason | None:
         return self._s.reasons.get(f"{service}:{subject}")

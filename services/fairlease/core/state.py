@@ -30,7 +30,8 @@ class Cycle(msgspec.Struct, kw_only=True):
 
     `news_position` is the last position that changed demand, room, standing or policy;
     `ranked_basis` the fold that the last rank saw: the first above the second asks for a new cycle.
-    `looked_up_to` is the first submission in the last class that a cut rank named.
+    `looked_up_to` is the first submission in the last class that a cut rank named. `is_quiet` while its steps have
+    decided nothing.
     """
 
     number: int = 0
@@ -44,6 +45,7 @@ class Cycle(msgspec.Struct, kw_only=True):
     ranked: cycle_events.CycleRanked | None = None
     placed: cycle_events.CyclePlaced | None = None
     address: Address = Address(0, 0, 0)
+    is_quiet: bool = False
 
 
 class Reservation(msgspec.Struct, frozen=True):

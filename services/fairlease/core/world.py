@@ -65,6 +65,7 @@ _RareEvent = (
     | change_events.ChangeAccepted
     | change_events.ChangeWithdrawn
 )
+STEPS = ("placement", "preemption")
 _STATES = msgspec.msgpack.Decoder(State)
 
 
@@ -90,6 +91,8 @@ class World(Reading):
         state.log_digest = hashlib.sha256(f"{state.log_digest}{record.id}".encode()).hexdigest()
         state.scopes[SCOPES[record.by]] = position
         self._by, self._basis = record.by, record.basis
+        if record.by in STEPS and len(record.events) > 1:  # more than the frame of a step
+            state.cycle.is_quiet = False
         for index, event in enumerate(record.events):
             self._evolve(event, Address(record.epoch, position, index), now_ms)
         if record.answers:
@@ -121,9 +124,9 @@ class World(Reading):
                 self._s.closed_ms = now_ms
                 self._end_cycle(now_ms)
             case reasons.ReasonBegan():
-                self._s.reasons[f"{self._by}:{event.subject}"] = OpenReason(event.code, event.evidence, now_ms, address)
+                self._reasons.began(self._by, event.subject, OpenReason(event.code, event.evidence, now_ms, address))
             case reasons.ReasonEnded():
-                self._s.reasons.pop(f"{self._by}:{event.subject}", None)
+                self._reasons.ended(self._by, event.subject)
             case job_events.JobAdmitted():
                 self._job_admitted(event, address, now_ms)
             case cycle_events.GangGranted():
@@ -157,6 +160,7 @@ class World(Reading):
     def _evolve_rarely(self, event: _RareEvent, address: Address, now_ms: int) -> None:
         match event:
             case cycle_events.CycleAbandoned():
+                self._s.cycle.is_quiet = False
                 self._end_cycle(now_ms)
                 self._news()
             case cycle_events.ReservationMade():
@@ -208,6 +212,7 @@ class World(Reading):
         attempt = job.live
         if attempt is not None:
             self._occupy(job, attempt)
+            self.turns.arm(job)
         elif job.phase is lives.Phase.WAITING:
             self.line.add(job)
         self.dues.arm(job)
@@ -226,6 +231,9 @@ class World(Reading):
             return
         changed = lives.evolve(job, event, now_ms)
         self._s.jobs[job.id] = changed
+        attempt = job.live or changed.live
+        if attempt is not None:
+            self._stays.changed(attempt.id)
         if changed.phase is not job.phase:
             self.dependents.changed(changed)
             if job.phase is lives.Phase.WAITING:
@@ -267,12 +275,16 @@ class World(Reading):
             self._hold(job, attempt, attempt.gpus, now_ms)
         self._touch(attempt)
         self.dues.arm(job)
+        self.turns.arm(job)
 
     def _occupy(self, job: lives.Job, attempt: lives.Attempt) -> None:
         """Index a live attempt."""
         self._live[attempt.id] = job.id
+        self._stays.changed(attempt.id)
         if attempt.is_stillborn:
             self._stillborn[attempt.id] = job.id
+        if job.request.has_sizes:
+            self._sized[attempt.id] = job.id
         if attempt.licence is cycle_events.Licence.DEBUG:
             self._lane[attempt.id] = attempt.gpus
         self.fleet.occupy(attempt.parts, attempt.id)
@@ -296,6 +308,7 @@ class World(Reading):
             return
         is_first = job.live.ending is None  # one that was stopping already loses nothing for this claim
         job = self._s.jobs[job.id] = lives.preempt(job, event, now_ms)
+        self._stays.changed(event.attempt)
         self._mark_overtaken(job, job.attempts[-1])
         self._touch(job.attempts[-1])
         claim = self._s.jobs.get(event.claim)
@@ -310,7 +323,8 @@ class World(Reading):
         job, attempt = found
         job = self._s.jobs[job.id] = lives.evolve(job, event, now_ms)
         over = job.attempts[-1]
-        for index in (self._live, self._stillborn, self._overtaken, self._lane):
+        self._stays.changed(over.id)
+        for index in (self._live, self._stillborn, self._overtaken, self._lane, self._sized):
             index.pop(over.id, None)
         self.fleet.release(over.parts, over.id, now_ms, forget_before_ms=self._forget_before_ms())
         is_budgeted = not job.is_idle_work
@@ -372,6 +386,9 @@ class World(Reading):
         self._s.policy_name = event.name
         self._s.policy = event.policy
         self._s.policy_address = address
+        self.turns.forget()
+        for name in self._live.values():
+            self.turns.arm(self._s.jobs[name])
         self._news()
 
     def _change_backed(self, event: change_events.ChangeSimulated | change_events.ChangeForced, now_ms: int) -> None:
@@ -408,7 +425,7 @@ class World(Reading):
         cycle.number, cycle.stage, cycle.stage_ms, cycle.ranked_ms = event.cycle, RANKED, now_ms, now_ms
         cycle.ranked_basis = self._basis
         cycle.ranked, cycle.placed, cycle.address = event, None, address
-        cycle.is_cut, cycle.looked_up_to = event.is_cut, Address(0, 0, 0)
+        cycle.is_cut, cycle.looked_up_to, cycle.is_quiet = event.is_cut, Address(0, 0, 0), True
         if event.is_cut:
             looked_at = self.line.in_order()[: event.first_class + event.classes]
             cycle.looked_up_to = looked_at[-1].head[0] if looked_at else cycle.looked_up_to

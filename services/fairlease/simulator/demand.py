@@ -13,6 +13,7 @@ import msgspec
 from fairlease.simulator.draws import POINTS, Stream
 from fairlease.simulator.engine import Engine
 from fairlease.simulator.machines import Machines, Work
+from fairlease.simulator.rankers.plain import Priority
 from fairlease.simulator.scenario import IDLE, JobClass, Scenario
 from fairlease_schemas.envelope import Submitted
 from fairlease_schemas.ids import BudgetId, JobId, job_id
@@ -137,6 +138,13 @@ class ClosedLoop:
                 return name
         raise AssertionError("the classes of a workload are 1000 permille together")
 
+    def _priority(self, draw: int) -> Priority:
+        """What the owner says of the job, for policies that ask."""
+        parts = self._scenario.priority
+        if draw < parts.high_permille:
+            return Priority.HIGH
+        return Priority.NORMAL if draw < parts.high_permille + parts.normal_permille else Priority.LOW
+
     def _submission(self, project: _Project, drawn: Drawn, number: int) -> "_Submission":
         return _Submission(self, project, drawn, number)
 
@@ -152,6 +160,7 @@ class ClosedLoop:
             checkpoint_ms=of.checkpoint_min * MINUTE_MS,
             saves_permille=of.saves_on_notice_permille,
             is_resumable=of.resumable,
+            priority=self._priority(drawn.priority),
         )
         self._machines.expect(job, work)
         per_host = self._scenario.cluster.gpus_per_host

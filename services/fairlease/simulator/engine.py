@@ -62,7 +62,8 @@ class Engine:
         self._order = 0
         self._seq: dict[str, int] = {}
         self._inbox: dict[str, list[tuple[int, str, Said]]] = {name: [] for name in _OWNERS}
-        self._owes_more = False
+        self._dues: dict[str, int] = {}
+        self._dues_at = -1
         self._settle()
 
     # what is to come ---------------------------------------------------------------------------------
@@ -90,33 +91,40 @@ class Engine:
 
     # one instant -------------------------------------------------------------------------------------
     def _next_ms(self) -> int:
-        due_ms = min(
-            (due for rule in self._rules.values() if (due := rule.due_ms(self.world)) is not None), default=NEVER_MS
-        )
+        due_ms = min(self._due().values(), default=NEVER_MS)
         if self._heap:
             due_ms = min(due_ms, self._heap[0][0])
         # A due that is past and led to nothing is asked again with the next thing that happens.
         return max(due_ms, self.now_ms)
+
+    def _due(self) -> dict[str, int]:
+        """When each service must be asked again, asked once for a position of the log."""
+        if self._dues_at != self.world.position:
+            self._dues_at = self.world.position
+            dues = ((name, rule.due_ms(self.world)) for name, rule in self._rules.items())
+            self._dues = {name: due_ms for name, due_ms in dues if due_ms is not None}
+        return self._dues
 
     def _instant(self) -> None:
         position = self.world.position
         while self._heap and self._heap[0][0] <= self.now_ms:
             heappop(self._heap)[2]()
         self.deliver()
-        for name, rule in self._rules.items():
-            due_ms = rule.due_ms(self.world)
-            if due_ms is not None and due_ms <= self.now_ms:
+        for name in self._rules:
+            due_ms = self._due().get(name, NEVER_MS)
+            if due_ms <= self.now_ms:
                 self._step(name, (self._answer(TimerFired(due_ms=due_ms), name, f"FL_LAB_TIMERS_{name.upper()}"),))
                 self._settle()
         if self.world.position == position and (not self._heap or self._heap[0][0] > self.now_ms):
-            dues = {name: rule.due_ms(self.world) for name, rule in self._rules.items()}
-            if any(due is not None and due <= self.now_ms for due in dues.values()):
-                raise Stuck(f"a due of {dues} came at {self.now_ms} and nothing followed")
+            due = [f"{name} at {due_ms}" for name, due_ms in self._due().items() if due_ms <= self.now_ms]
+            if due:
+                raise Stuck(f"{', '.join(due)} had to be asked at {self.now_ms}, and nothing followed")
 
     def deliver(self) -> None:
         """Hand every service what was said to it, and let all of them decide until none has anything to say."""
         for name, inbox in self._inbox.items():
-            inbox.sort(key=lambda entry: entry[0])
+            if len(inbox) > 1:
+                inbox.sort(key=_place)
             while inbox:
                 answers = tuple(self._answer(said, who) for _, who, said in inbox[:MAX_ANSWERS])
                 answered = self._step(name, answers)
@@ -140,12 +148,9 @@ class Engine:
         world = self.world
         if (world.policy is None or world.uncharged) and self._decides("ledger"):
             return True
-        is_due = world.dues.next_ms() <= world.log_time_ms
-        if (self._owes_more or is_due or world.stillborn or world.overtaken or world.lost) and self._decides(
-            "admission"
-        ):
+        has_odd = world.stillborn or world.overtaken or world.lost or world.dependents.ready
+        if (has_odd or world.dues.next_ms() <= world.log_time_ms) and self._decides("admission"):
             return True
-        self._owes_more = False
         if (world.fleet.draining() or world.fleet.changed()) and self._decides("health"):
             return True
         return self._decides(_STEPS[world.cycle.stage])
@@ -164,6 +169,10 @@ class Engine:
         if self._seal is not None:
             self._keep(self._seal(record))
         self.world.apply(record, self.world.position + 1)
-        self._owes_more = self._owes_more or name == "admission"
         self._watch(self.world, record)
         return len(decision.answers)
+
+
+def _place(entry: tuple[int, str, Said]) -> int:
+    """What ended before what is new."""
+    return entry[0]

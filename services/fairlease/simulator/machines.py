@@ -16,6 +16,7 @@ from fairlease.core.job import Attempt
 from fairlease.core.world import World
 from fairlease.simulator.draws import Stream
 from fairlease.simulator.engine import Engine
+from fairlease.simulator.rankers.plain import Priority
 from fairlease_schemas.commands import CancelJob, CordonHost, ReturnHost
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted
 from fairlease_schemas.envelope import Record
@@ -39,8 +40,8 @@ WATCHMAN: Final = "watch"
 class Work(msgspec.Struct, kw_only=True):
     """What a job has to do. Times in ms of useful work; `left_ms` is what no checkpoint holds yet.
 
-    `checkpoint_ms` 0 is never. At the end of its work it leaves with `exit_code`; one that is `cancelled_by` somebody
-    is cancelled by him then.
+    `checkpoint_ms` 0 is never, `whole_ms` 0 all that is left at first; `priority` is what its owner says of it. At the
+    end of its work it leaves with `exit_code`; one that is `cancelled_by` somebody is cancelled by him then.
     """
 
     left_ms: int
@@ -50,6 +51,11 @@ class Work(msgspec.Struct, kw_only=True):
     is_resumable: bool = True
     exit_code: int = 0
     cancelled_by: AccountId = ""
+    priority: Priority = Priority.NORMAL
+    whole_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self.whole_ms = self.whole_ms or self.left_ms
 
 
 class Stopping(msgspec.Struct, frozen=True):
@@ -83,6 +89,7 @@ class Machines:
         self._on_over = on_over
         self._work: dict[JobId, Work] = {}
         self._runs: dict[AttemptId, _Run] = {}
+        self._run_of: dict[JobId, _Run] = {}
         self._stops: dict[JobId, Stream] = {}
         self.engine: Engine | None = None
         self.on_refused: Callable[[JobRefused], None] = refuse
@@ -96,6 +103,16 @@ class Machines:
         """What the job will do once it runs."""
         self._work[job] = work
 
+    def work(self, job: JobId) -> Work:
+        """What the job does; KeyError once it is over."""
+        return self._work[job]
+
+    def left_ms(self, job: JobId) -> int:
+        """What the job has still to do, were it stopped now with all saved."""
+        run = self._run_of.get(job)
+        done_ms = self._engine.now_ms - run.began_ms if run is not None and run.began_ms else 0
+        return self._work[job].left_ms - done_ms
+
     # what the log says -------------------------------------------------------------------------------
     def follow(self, world: World, record: Record) -> None:
         """Do what the record asks of hosts."""
@@ -107,6 +124,7 @@ class Machines:
                     self._told(world, event.attempt)
                 case AttemptEnded():
                     self._runs.pop(event.attempt, None)
+                    self._run_of.pop(job_of(event.attempt), None)
                 case JobSucceeded() | JobFailed() | JobCancelled() | JobTimedOut():
                     self._work.pop(event.job, None)
                     self._stops.pop(event.job, None)
@@ -118,7 +136,8 @@ class Machines:
 
     def _granted(self, world: World, event: GangGranted) -> None:
         attempt = world.jobs[event.job].attempts[-1]
-        self._runs[event.attempt] = _Run(token=str(attempt.token), hosts=attempt.hosts)
+        run = _Run(token=str(attempt.token), hosts=attempt.hosts)
+        self._runs[event.attempt] = self._run_of[event.job] = run
         begins_ms = self._engine.now_ms + self._work[event.job].startup_ms
         self._engine.at(begins_ms, lambda: self._begins(event.job, event.attempt))
 
@@ -220,8 +239,7 @@ class Machines:
             if run is not None and host not in run.gone:
                 run.gone.add(host)
                 engine.say(RunGone(attempt=name, token=run.token, end=End.FAULT), host)
-                if not run.is_stopping:
-                    self._keep(job_of(name), run)
+                self._keep(job_of(name), run)  # also while it was saving itself: what was saved before is no less
                 if len(run.gone) == len(run.hosts):
                     run.is_stopping = True
 

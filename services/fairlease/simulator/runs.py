@@ -24,12 +24,14 @@ from fairlease.simulator.scenario import Scenario, lab_1024, unserviced
 from fairlease.simulator.series import Course
 from fairlease.simulator.workload_file import scenario_of, tables_of
 from fairlease.trace.recorded import Outcome, Recorded, Rule, met
+from fairlease.trace.stated import QUIET_PERIOD_MS
 from fairlease.trace.workload import Task, Workload
 from fairlease_schemas import codec
 from fairlease_schemas.commands import ChangeBudget, ChangeMember, ChangePolicy
 from fairlease_schemas.envelope import Record, Submitted
 from fairlease_schemas.ids import HostId, JobId
 from fairlease_schemas.job import CommandRefused
+from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS, SECOND_MS, format_length
 
 Data = dict[str, Any]
@@ -54,7 +56,7 @@ class Simulation:
         seal = None if log is None else _sealed
         keep = len if log is None else log.write
         self._started_s = time.perf_counter()
-        self.engine = Engine(POLICIES[policy], self._watch, seal, keep)
+        self.engine = Engine(POLICIES[policy](self.machines), self._watch, seal, keep)
         self.machines.engine = self.engine
 
     def _watch(self, world: World, record: Record) -> None:
@@ -145,6 +147,7 @@ def simulate_lab(
     stopping = Stopping(stop_ms=stop.stop_s * SECOND_MS, save_ms=stop.save_on_notice_s * SECOND_MS)
     run = Simulation(policy, seed, stopping, period, log)
     names = run.hosts(count, cluster.gpus_per_host, cluster.pool, cluster.hosts_per_block)
+    run.engine.say(ChangePolicy(name=policy, policy=Policy(quiet_period_ms=QUIET_PERIOD_MS)), FOUNDER)
     _founded(run, scenario)
     upkeep = Upkeep(run.engine, run.machines, cluster, names, seed, quantiles[FAULT])
     run.followers.append(upkeep.follow)

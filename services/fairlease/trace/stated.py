@@ -22,6 +22,8 @@ WEIGHTS: Final = (EQUAL, GPU_HOURS)
 WINDOWS: Final = ((8, 15 * MINUTE_MS), (64, 30 * MINUTE_MS), (1 << 30, HOUR_MS))
 """By GPUs up to and including: the window, in time of the trace."""
 SHORTEST_GRACE_MS: Final = 100
+QUIET_PERIOD_MS: Final = 5 * MINUTE_MS
+"""While nothing happens: standings move by half a permille of a lookback in it."""
 _NOT_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 _PERMILLE: Final = 1_000
 
@@ -97,4 +99,5 @@ def policy(base: Policy, scale: Scale) -> Policy:
         debug_max_window_ms=scale.length(base.debug_max_window_ms),
         debug_max_timeout_ms=scale.length(base.debug_max_timeout_ms),
         non_resumable_cap_ms=scale.length(base.non_resumable_cap_ms),
+        quiet_period_ms=scale.length(base.quiet_period_ms, 0),
     )

@@ -121,7 +121,7 @@ def prepare(
     users = _accounts(jobs, wishes, is_log=is_log)
     _check_length(recorded, jobs[-1], wishes)
     change = Change(gpus_per_host, scale, cut_ms, wishes, teams, users)
-    base = recorded.policy[1] if recorded.policy else Policy()
+    base = recorded.policy[1] if recorded.policy else Policy(quiet_period_ms=stated.QUIET_PERIOD_MS)
     return Workload(
         policy_name=f"trace-{stated.plain(f'{speed:.15g}')}",
         policy=stated.policy(base, scale),

@@ -82,6 +82,8 @@ class Picker:
         self._leaves = {name: _Queue(tuple(classes), members) for name, classes in by_leaf.items()}
         for name, queue in self._leaves.items():
             self._count(name, len(queue))
+        self._ordered: dict[BudgetId, list[Node]] = {}
+        self._version = self.scales.version
         self._at: _Queue | None = None
         self._pick: Pick | None = None
 
@@ -131,12 +133,18 @@ class Picker:
 
     def _least(self) -> Node:
         """From the root down the child with the least standing, among those with candidates."""
-        level = self.scales.roots
+        if self._version != self.scales.version:
+            self._version = self.scales.version
+            self._ordered.clear()
+        level, above = self.scales.roots, ""
         while True:
-            node = min((n for n in level if n.candidates), key=BY_STANDING)
+            ordered = self._ordered.get(above)
+            if ordered is None:
+                ordered = self._ordered[above] = sorted(level, key=BY_STANDING)
+            node = next(n for n in ordered if n.candidates)
             if not any(child.candidates for child in node.children):
                 return node
-            level = node.children
+            level, above = node.children, node.name
 
     def _used_up(self, queue: _Queue, of: RequestClass) -> None:
         if queue is self._leaves.get(of.budget):

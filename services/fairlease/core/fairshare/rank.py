@@ -3,7 +3,9 @@
 The rank is data for placement, not yet an order: which claim is next depends on what was granted
 before it in the same cycle, so `next_pick` walks these numbers while placing. A cycle starts when
 none is open and something changed since the last rank looked, and every `rank_period_ms` while
-anything waits, because standings move with time.
+anything waits, because standings move with time. A policy may have a `quiet_period_ms`: after a cycle
+that decided nothing the next is put off that long, or until time ends a protection or a wait; standings
+move little in it, and whatever else a cycle weighs is news.
 """
 
 from fairlease.core.decision import Decision, decision_ms
@@ -58,7 +60,7 @@ def due_ms(world: World) -> int | None:
     if world.cycle.stage != IDLE:
         return world.cycle.stage_ms + policy.step_limit_ms
     dues = [at_ms for at_ms in tellings_ms(world) if at_ms > world.cycle.ranked_ms]
-    next_ms = world.cycle.ranked_ms + policy.rank_period_ms
+    next_ms = _next_look_ms(world, policy)
     if world.line.total:
         dues.append(next_ms)
     elif world.reservations:
@@ -130,7 +132,20 @@ def _wants_cycle(world: World, policy: Policy, now_ms: int) -> bool:
         return True
     if any(cycle.ranked_ms < at_ms <= now_ms for at_ms in tellings_ms(world)):
         return True
-    return bool(world.line.total or _is_stale(world, now_ms)) and now_ms >= cycle.ranked_ms + policy.rank_period_ms
+    return bool(world.line.total or _is_stale(world, now_ms)) and now_ms >= _next_look_ms(world, policy)
+
+
+def _next_look_ms(world: World, policy: Policy) -> int:
+    """When time alone makes a cycle: after the period, or after a quiet one when there is nothing new to weigh."""
+    cycle = world.cycle
+    period_ms = cycle.ranked_ms + policy.rank_period_ms
+    if not cycle.is_quiet or policy.quiet_period_ms <= policy.rank_period_ms:
+        return period_ms
+    ends = [r.expires_ms for r in world.reservations.values()]
+    for promise in world.promises.values():
+        ends += (promise.start_ms, promise.start_ms + policy.reservation_slack_ms)
+    turns = [world.next_turn_ms(cycle.ranked_ms), *(end_ms + 1 for end_ms in ends if end_ms >= cycle.ranked_ms)]
+    return max(period_ms, min(*turns, cycle.ranked_ms + policy.quiet_period_ms))
 
 
 def _is_stale(world: World, now_ms: int) -> bool:

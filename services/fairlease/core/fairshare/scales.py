@@ -57,27 +57,39 @@ def compare_standing(a: Node, b: Node) -> int:
 BY_STANDING = cmp_to_key(compare_standing)
 
 
+Contest = tuple[Node, Node, int]
+"""The sides X and Y of rule 5.2, and the victims' leaves for which these are the sides, as bits."""
+
+
 class Scales:
-    """All nodes of the tree in one pool."""
+    """All nodes of the tree in one pool. `version` moves with every charge."""
 
     def __init__(self, standings: Iterable[NodeStanding]) -> None:
         self.nodes = {standing.budget: Node(standing) for standing in standings}
         self.roots: list[Node] = []
+        self.version = 0
+        self._paths: dict[BudgetId, list[Node]] = {}
+        self._leaves: tuple[BudgetId, ...] = ()
+        self._behind: dict[BudgetId, int] = {}
+        self._contests: dict[BudgetId, list[Contest]] = {}
         for node in self.nodes.values():
             above = self.nodes.get(node.parent)
             (above.children if above else self.roots).append(node)
 
     def path(self, name: BudgetId) -> list[Node]:
-        """The node, its parent, and so on; empty for a node the rank did not know."""
-        path = []
-        node = self.nodes.get(name)
-        while node is not None:
-            path.append(node)
-            node = self.nodes.get(node.parent)
+        """The node, its parent, and so on; empty for a node the rank did not know. Not to be written to."""
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = []
+            node = self.nodes.get(name)
+            while node is not None:
+                path.append(node)
+                node = self.nodes.get(node.parent)
         return path
 
     def charge(self, leaf: BudgetId, gpu_ms: int) -> None:
         """The leaf's whole path has spent so much more."""
+        self.version += 1
         for node in self.path(leaf):
             node.spent += gpu_ms
 
@@ -86,10 +98,32 @@ class Scales:
         ours, theirs = self.path(claimant), self.path(victim)
         if not ours or not theirs or claimant == victim:
             return None
-        while len(ours) > 1 and len(theirs) > 1 and ours[-1] is theirs[-1]:
-            ours.pop()
-            theirs.pop()
-        return (ours[-1], theirs[-1]) if ours[-1] is not theirs[-1] else None
+        x, y = len(ours) - 1, len(theirs) - 1
+        while x and y and ours[x] is theirs[y]:
+            x, y = x - 1, y - 1
+        return (ours[x], theirs[y]) if ours[x] is not theirs[y] else None
+
+    def contests(self, claimant: BudgetId, leaves: tuple[BudgetId, ...]) -> list[Contest]:
+        """The sides towards each of these leaves, equal ones together; bit k is for the k-th leaf.
+
+        Of the claimant's path each node with each of its siblings: behind a sibling lie the leaves below it.
+        """
+        if self._leaves is not leaves:
+            self._leaves = leaves
+            self._contests.clear()
+            self._behind.clear()
+            for place, leaf in enumerate(leaves):
+                for node in self.path(leaf):
+                    self._behind[node.name] = self._behind.get(node.name, 0) | 1 << place
+        found = self._contests.get(claimant)
+        if found is None:
+            found = self._contests[claimant] = []
+            for ours in self.path(claimant):
+                above = self.nodes.get(ours.parent)
+                for theirs in above.children if above is not None else self.roots:
+                    if theirs is not ours and theirs.name in self._behind:
+                        found.append((ours, theirs, self._behind[theirs.name]))
+        return found
 
 
 def outweighs(ours: Node, theirs: Node, window_gpu_ms: int, margin_permille: int) -> bool:

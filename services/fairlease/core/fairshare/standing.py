@@ -7,7 +7,6 @@ what its leaves' budgeted attempts held, with surcharges and credits; promised (
 of their windows. Compared by cross-multiplication: no float, no rounding.
 """
 
-from fairlease.core.departures import unspent_gpu_ms
 from fairlease.core.fairshare.fade import Lookback
 from fairlease.core.world import World
 from fairlease_schemas.cycle import NodeStanding
@@ -32,28 +31,18 @@ def entitled_gpu_ms(world: World, pool: PoolId, lookback: Lookback) -> dict[Budg
     return entitled
 
 
-def promised_gpu_ms(world: World, policy: Policy, now_ms: int) -> dict[tuple[BudgetId, PoolId], int]:
-    """Per (leaf, pool), what is promised and not yet spent (2.5).
+def promised_gpu_ms(world: World, policy: Policy, pool: PoolId, now_ms: int) -> dict[BudgetId, int]:
+    """Per leaf, what is promised in the pool and not yet spent (2.5).
 
     The unspent rest of running windows and exemptions, and the windows of claims for which evictions
     are ordered or a promise stands.
     """
-    promised: dict[tuple[BudgetId, PoolId], int] = {}
-    for job_id in world.live.values():
-        job = world.jobs[job_id]
-        attempt = job.live
-        if attempt is None or job.is_idle_work:
-            continue
-        rest = unspent_gpu_ms(policy, job, attempt, now_ms)
-        if rest:
-            key = (job.budget, attempt.pool)
-            promised[key] = promised.get(key, 0) + rest
+    promised = dict(world.tenure(policy, pool, now_ms).promised_gpu_ms())
     claims = {name: r.pool for name, r in world.reservations.items()} | {n: p.pool for n, p in world.promises.items()}
-    for name, pool in claims.items():
+    for name, claimed in claims.items():
         job = world.jobs[name]
-        if job.live is None:
-            key = (job.budget, pool)
-            promised[key] = promised.get(key, 0) + job.gpus * job.window_ms
+        if claimed == pool and job.live is None:
+            promised[job.budget] = promised.get(job.budget, 0) + job.gpus * job.window_ms
     return promised
 
 
@@ -67,13 +56,13 @@ def standings(world: World, pool: PoolId, now_ms: int) -> tuple[NodeStanding, ..
     entitled = entitled_gpu_ms(world, pool, lookback)
     meter = world.fleet.schedulable.get(pool)
     floor = tree.split_all((meter.value if meter else 0) * floor_ms(policy))
-    promised_by_leaf = promised_gpu_ms(world, policy, now_ms)
+    promised_by_leaf = promised_gpu_ms(world, policy, pool, now_ms)
     used = dict.fromkeys(tree.nodes, 0)
     promised = dict.fromkeys(tree.nodes, 0)
     for leaf in tree.nodes:
         own_used = lookback.integral(world.held(leaf, pool), lookback.from_ms, now_ms)
         own_used += lookback.lumps(world.lumps(leaf, pool))
-        own_promised = promised_by_leaf.get((leaf, pool), 0)
+        own_promised = promised_by_leaf.get(leaf, 0)
         if own_used or own_promised:
             for node in tree.path(leaf):
                 used[node] += own_used

@@ -55,8 +55,7 @@ class _Class:
 
 def is_plain(request: Request) -> bool:
     """Whether it asks of hosts for GPUs alone."""
-    sizes = request.cpu_per_host or request.memory_per_host_mib or request.disk_per_host_mib
-    return request.constraints is None and not sizes
+    return request.constraints is None and not request.has_sizes
 
 
 class Demand:

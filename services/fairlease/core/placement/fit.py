@@ -6,16 +6,17 @@ ends in the host id. Hosts with a hold, and hosts kept for someone else, have no
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
+from fairlease.core.fleet import listed, outermost
 from fairlease.core.host import FAULT_KINDS
 from fairlease.core.job import Job
 from fairlease.core.line import class_key
 from fairlease.core.placement.blocks import most_together, together
 from fairlease.core.placement.shape import Shape, shape_of
-from fairlease.core.placement.sides import Sides, Sizes
+from fairlease.core.placement.sides import NONE, Sides, Sizes
 from fairlease.core.state import Promise
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Part
@@ -24,6 +25,19 @@ from fairlease_schemas.reasons import Evidence, Reason
 
 Lack = tuple[int, ...]
 """What a host is short of for one host's part: GPUs, and where they matter CPU cores, memory and disk MiB."""
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    """What a verdict on a shape is made of.
+
+    `is_known` when the pool's hosts could take it, were they empty; `is_unheld` when those could that nobody holds or
+    drains; `is_kept` when it would fit now if no host were kept, promised or closed (a drain is nobody's reservation).
+    """
+
+    evidence: Evidence
+    is_known: bool
+    is_unheld: bool
+    is_kept: bool
 
 
 class Room:
@@ -40,14 +54,28 @@ class Room:
         self.sides = Sides(world, pool)
         self._world = world
         self._shapes: dict[str, Shape] = {}
-        self.free: dict[HostId, list[int]] = {}
-        self.size: dict[HostId, int] = {}
-        self.block: dict[HostId, str] = {}
-        self.held_out: list[HostId] = []
-        self.has_faults = False
-        self._closing: dict[HostId, int] = {}
-        self._begun: dict[int, list[HostId]] = {}
-        self._empty: dict[int, dict[str, list[HostId]]] = {}
+        self.frame = world.fleet.frame(pool)
+        shelf = world.fleet.shelf(pool)
+        self.free = dict(shelf.free)
+        self.size, self.block = shelf.size, shelf.block
+        self.held_out = list(shelf.held)
+        self._closing = dict(shelf.closing)
+        for name in [name for name, closes_ms in shelf.closing.items() if closes_ms <= now_ms]:
+            self.held_out.append(name)
+            del self.free[name], self._closing[name]
+        self.has_faults = any(
+            hold.kind in FAULT_KINDS for name in self.held_out for hold in world.fleet.hosts[name].holds
+        )
+        self._begun = {free: list(hosts) for free, hosts in shelf.begun.items()}
+        self._empty = {
+            size: {name: list(hosts) for name, hosts in blocks.items()} for size, blocks in shelf.empty.items()
+        }
+        self._is_view = False
+        self._places: dict[tuple[int, int, bool], int] = {}
+        self._places_version = 0
+        self._holes_version = self._sum_version = -1
+        self._sum: tuple[Evidence, dict[tuple[int, int], int]] = (Evidence(), {})
+        self._open_holes: list[tuple[HostId, int]] = []
         self._verdicts: dict[Shape, tuple[Reason, Evidence]] = {}
         self._kept: dict[HostId, JobId] = {}
         self._closed: dict[JobId, int] = {}
@@ -62,25 +90,16 @@ class Room:
                     self._parts_of.add(reservation.job)
                 for name in reservation.hosts:
                     self._kept[name] = reservation.job
-        self._promised: dict[HostId, Promise] = {}
+        promised: dict[HostId, Promise] = {}
         for promise in world.promises.values():
             if promise.pool == pool:
                 self._keeping.setdefault(promise.job, promise.hosts)
                 for name in promise.hosts:
-                    self._promised[name] = promise
-        for host in sorted(world.fleet.in_pool(pool), key=lambda h: h.id):
-            self.size[host.id] = host.gpus
-            self.block[host.id] = host.inventory.block
-            closes_ms = host.closes_ms
-            if closes_ms is not None and closes_ms > now_ms and not host.holds:
-                self._closing[host.id] = closes_ms
-            if host.holds or (closes_ms is not None and closes_ms <= now_ms):
-                self.held_out.append(host.id)
-                self.has_faults = self.has_faults or any(hold.kind in FAULT_KINDS for hold in host.holds)
-                continue
-            self.free[host.id] = world.fleet.free_gpus(host.id)
-            if self.is_open(host.id):
-                self._listed(host.id).append(host.id)
+                    promised[name] = promise
+        kept, self._kept, self._promised = self._kept, {}, {}
+        for name in dict.fromkeys((*kept, *promised)):
+            self._unlist(name)
+        self._kept, self._promised = kept, promised
 
     def shape(self, job: Job) -> Shape:
         """What the job asks of hosts here."""
@@ -90,6 +109,37 @@ class Room:
         if key not in self._shapes:
             self._shapes[key] = shape_of(self._world, self.pool, job.request)
         return self._shapes[key]
+
+    def is_told_by_gpus(self, shape: Shape) -> bool:
+        """Whether free GPUs say everything of where it fits: it asks for nothing else, and nobody there did."""
+        is_plain = shape.among is None and shape.sizes == NONE and not shape.is_same_block
+        return is_plain and not self._is_view and not self.sides.are_asked
+
+    def places(self, shape: Shape, *, is_all: bool) -> int:
+        """The hosts that could take a part of the gang when empty, as bits of the frame.
+
+        Open ones, or with `is_all` every one without a hold.
+        """
+        if self._places_version != self.version:
+            self._places.clear()
+            self._places_version = self.version
+        key = (shape.hosts, shape.gpus_per_host, is_all)
+        found = self._places.get(key)
+        if found is None:
+            frame, wanted = self.frame, shape.gpus_per_host
+            suiting = 0
+            for size, places in frame.by_size.items():
+                if size == wanted or (shape.hosts == 1 and size > wanted):
+                    suiting |= places
+            open_places = self._places.get((0, 0, is_all))
+            if open_places is None:
+                open_places = 0
+                for host in self.free:
+                    if is_all or self.is_open(host):
+                        open_places |= frame.bits[frame.places[host]]
+                self._places[0, 0, is_all] = open_places
+            found = self._places[key] = suiting & open_places
+        return found
 
     def lack(self, host: HostId, shape: Shape) -> Lack:
         """What is missing there for one host's part of the gang; nothing below 1 is missing."""
@@ -115,19 +165,23 @@ class Room:
         4. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is over before the
            promise begins.
         """
-        own = [h for h in self._keeping.get(job, ()) if h in self.free and not self.closes_within(h, needs_ms)]
+        own: list[HostId] = []
+        if job in self._keeping:
+            own = [h for h in self._keeping[job] if h in self.free and not self.closes_within(h, needs_ms)]
         if own:
             found = self._fit(shape, own)
             if found is not None:
                 return found
         if shape.hosts == 1:
-            host = self._fullest(shape) or next(iter(self._holes(shape, needs_ms)), None)
+            host = self._fullest(shape)
+            if host is None and self._has_holes:
+                host = next(iter(self._holes(shape, needs_ms)), None)
             return None if host is None else (self._part(host, shape),)
         whole = self._whole_hosts(shape)
         chosen = self._together(whole, shape)
         if chosen is None and job in self._parts_of:
             chosen = self._together(sorted({*whole, *(h for h in own if self._has_room(h, shape))}), shape)
-        if chosen is None:
+        if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
         return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
 
@@ -188,6 +242,7 @@ class Room:
         """A view of these hosts alone, all of them open, for a claim whose hosts they are."""
         view = object.__new__(Room)
         view.__dict__.update(self.__dict__)
+        view._is_view, view._holes_version = True, -1
         view.free = {host: self.free[host] for host in hosts if host in self.free}
         view.sides = self.sides.copy()
         view._kept, view._promised = {}, {}
@@ -208,31 +263,84 @@ class Room:
         return found
 
     def _verdict(self, shape: Shape, job: JobId) -> tuple[Reason, Evidence]:
-        fitting = [h for h, size in self.size.items() if shape.suits(h, size)]
-        asked = fitting if shape.among is not None else list(self.size)
-        open_hosts = [h for h in asked if self.is_open(h)]
-        whole = [h for h in open_hosts if len(self.free[h]) == self.size[h]]
-        free_gpus = sum(len(self.free[h]) for h in open_hosts)
-        evidence = Evidence(
-            pool=self.pool,
-            needed_gpus=shape.gpus,
-            needed_hosts=shape.hosts,
-            free_gpus=free_gpus,
-            whole_free_hosts=most_together(whole, self.block, is_same_block=shape.is_same_block),
-            largest_hole_gpus=max((len(self.free[h]) for h in open_hosts), default=0),
-            reserved_hosts=len(self._kept.keys() | self._promised.keys()),
-            held_gpus=sum(self.size[h] for h in (*self.held_out, *self._closing)),
-        )
-        if not self._is_enough(fitting, shape):
+        facts = self._summed(shape) if self.is_told_by_gpus(shape) else self._looked_at(shape)
+        evidence = facts.evidence
+        if not facts.is_known:
             return Reason.CONSTRAINT_CONFLICT, evidence
-        if not self._is_enough([h for h in fitting if h not in self.held_out and h not in self._closing], shape):
+        if not facts.is_unheld:
             return (Reason.HOST_FAULT if self.has_faults else Reason.HOST_MAINTENANCE), evidence
         if job in self._reserved and job not in self._parts_of:
             for_ms = self._reserved[job] - self.now_ms
             return Reason.RESERVATION, msgspec.structs.replace(evidence, claim=job, for_ms=for_ms)
-        if self._with_all_open(shape):
+        if facts.is_kept:
             return Reason.RESERVATION, self.kept_for(evidence)
-        return (Reason.FRAGMENTATION if free_gpus >= shape.gpus else Reason.CAPACITY), evidence
+        return (Reason.FRAGMENTATION if evidence.free_gpus >= shape.gpus else Reason.CAPACITY), evidence
+
+    def _looked_at(self, shape: Shape) -> "_Facts":
+        """The facts about any shape, by a look at each host."""
+        fitting = [h for h, size in self.size.items() if shape.suits(h, size)]
+        asked = fitting if shape.among is not None else list(self.size)
+        open_hosts = [h for h in asked if self.is_open(h)]
+        whole = [h for h in open_hosts if len(self.free[h]) == self.size[h]]
+        able = [h for h in self.free if h not in self._closing and self._has_room(h, shape)]
+        return _Facts(
+            evidence=Evidence(
+                pool=self.pool,
+                needed_gpus=shape.gpus,
+                needed_hosts=shape.hosts,
+                free_gpus=sum(len(self.free[h]) for h in open_hosts),
+                whole_free_hosts=most_together(whole, self.block, is_same_block=shape.is_same_block),
+                largest_hole_gpus=max((len(self.free[h]) for h in open_hosts), default=0),
+                reserved_hosts=len(self._kept.keys() | self._promised.keys()),
+                held_gpus=sum(self.size[h] for h in (*self.held_out, *self._closing)),
+            ),
+            is_known=self._is_enough(fitting, shape),
+            is_unheld=self._is_enough([h for h in fitting if h in self.free and h not in self._closing], shape),
+            is_kept=bool(self._kept or self._promised) and self._is_enough(able, shape),
+        )
+
+    def _summed(self, shape: Shape) -> "_Facts":
+        """The same about a shape that asks for GPUs alone, by how many hosts there are of each size and room."""
+        if self._sum_version != self.version:
+            self._sum_version = self.version
+            self._sum = self._counted()
+        evidence, unheld = self._sum
+        wanted, least = shape.gpus_per_host, shape.hosts
+
+        def is_enough(count: Callable[[int, int], bool]) -> bool:
+            return sum(hosts for (size, free), hosts in unheld.items() if count(size, free)) >= least
+
+        def suits(size: int) -> bool:
+            return size == wanted if least > 1 else size >= wanted
+
+        sizes = self.frame.by_size
+        return _Facts(
+            evidence=msgspec.structs.replace(evidence, needed_gpus=shape.gpus, needed_hosts=least),
+            is_known=sum(places.bit_count() for size, places in sizes.items() if suits(size)) >= least,
+            is_unheld=is_enough(lambda size, _free: suits(size)),
+            is_kept=bool(self._kept or self._promised) and is_enough(lambda size, free: suits(size) and free >= wanted),
+        )
+
+    def _counted(self) -> tuple[Evidence, dict[tuple[int, int], int]]:
+        """What an evidence says of the pool, and how many hosts without hold and drain have that size and free GPUs."""
+        unheld: dict[tuple[int, int], int] = {}
+        free_gpus = whole = largest = 0
+        for host, gpus in self.free.items():
+            if host in self._closing:
+                continue
+            size, free = self.size[host], len(gpus)
+            unheld[size, free] = unheld.get((size, free), 0) + 1
+            if free and host not in self._kept and host not in self._promised:
+                free_gpus, whole, largest = free_gpus + free, whole + (free == size), max(largest, free)
+        evidence = Evidence(
+            pool=self.pool,
+            free_gpus=free_gpus,
+            whole_free_hosts=whole,
+            largest_hole_gpus=largest,
+            reserved_hosts=len(self._kept.keys() | self._promised.keys()),
+            held_gpus=sum(self.size[h] for h in (*self.held_out, *self._closing)),
+        )
+        return evidence, unheld
 
     def _is_enough(self, hosts: list[HostId], shape: Shape) -> bool:
         return most_together(hosts, self.block, is_same_block=shape.is_same_block) >= shape.hosts
@@ -262,15 +370,30 @@ class Room:
     def _holes(self, shape: Shape, needs_ms: int) -> list[HostId]:
         """Promised and soon draining hosts with room, where that length is over in time; fullest first, then by id."""
         ends_ms = self.now_ms + needs_ms
-        closes_ms = dict(self._closing)
-        for host, promise in self._promised.items():
-            closes_ms[host] = min(promise.start_ms, closes_ms.get(host, promise.start_ms))
         able = [
             (len(self.free[host]), host)
-            for host, until_ms in closes_ms.items()
-            if ends_ms <= until_ms and host not in self._kept and host in self.free and self._has_room(host, shape)
+            for host, until_ms in self._hole_ends()
+            if ends_ms <= until_ms and self._has_room(host, shape)
         ]
         return [host for _, host in sorted(able)]
+
+    @property
+    def _has_holes(self) -> bool:
+        return bool((self._closing or self._promised) and self._hole_ends())
+
+    def _hole_ends(self) -> list[tuple[HostId, int]]:
+        """Promised and soon draining hosts with a free GPU that nobody else has, each with the end of its hole."""
+        if self._holes_version != self.version:
+            self._holes_version = self.version
+            closes_ms = dict(self._closing)
+            for host, promise in self._promised.items():
+                closes_ms[host] = min(promise.start_ms, closes_ms.get(host, promise.start_ms))
+            self._open_holes = [
+                (host, until_ms)
+                for host, until_ms in closes_ms.items()
+                if host not in self._kept and self.free.get(host)
+            ]
+        return self._open_holes
 
     def _fullest(self, shape: Shape) -> HostId | None:
         """The open host with room and the fewest free GPUs; an empty one only where no begun one takes it."""
@@ -296,13 +419,6 @@ class Room:
     def _part(self, host: HostId, shape: Shape) -> Part:
         return Part(host=host, gpus=tuple(self.free[host][: shape.gpus_per_host]))
 
-    def _with_all_open(self, shape: Shape) -> bool:
-        """Whether the gang would fit if no host were kept, promised or closed; a drain is nobody's reservation."""
-        if not self._kept and not self._promised:
-            return False
-        able = [h for h in self.free if h not in self._closing and self._has_room(h, shape)]
-        return self._is_enough(able, shape)
-
     def _reopen(self, job: JobId) -> None:
         """What was kept for the job is open again: it has its GPUs."""
         self._reserved.pop(job, None)
@@ -326,11 +442,7 @@ class Room:
         return msgspec.structs.replace(evidence, claim=claim, for_ms=max(0, until_ms - self.now_ms))
 
     def _listed(self, host: HostId) -> list[HostId]:
-        """The list the host belongs on: of begun ones by free GPUs, of empty ones by size and outermost block."""
-        free = len(self.free[host])
-        if free != self.size[host]:
-            return self._begun.setdefault(free, [])
-        return self._empty.setdefault(free, {}).setdefault(self._outermost(host), [])
+        return listed(self._begun, self._empty, len(self.free[host]), self.size[host], self.block[host])
 
     def _list(self, host: HostId) -> None:
         if self.is_open(host):
@@ -344,10 +456,7 @@ class Room:
         if at < len(listed) and listed[at] == host:
             del listed[at]
         if not listed and len(self.free[host]) == self.size[host]:
-            del self._empty[self.size[host]][self._outermost(host)]
-
-    def _outermost(self, host: HostId) -> str:
-        return self.block[host].partition("/")[0]
+            del self._empty[self.size[host]][outermost(self.block[host])]
 
 
 def is_short(lack: Lack) -> bool:

@@ -24,8 +24,8 @@ from fairlease.core.placement.limits import Caps, Lane, Savings
 from fairlease.core.placement.shape import Shape
 from fairlease.core.placement.sides import asked
 from fairlease.core.placement.verdict import PLAIN, Verdicts
-from fairlease.core.preemption.licence import Permit, permit_for
-from fairlease.core.preemption.occupancy import occupancy, tenant_of
+from fairlease.core.preemption.licence import Permit, Signature, permit_for
+from fairlease.core.preemption.occupancy import occupancy
 from fairlease.core.preemption.promise import is_sooner, soonest
 from fairlease.core.preemption.victims import Plan, Planner
 from fairlease.core.state import RANKED, OpenReason, Promise, Reservation, is_served
@@ -115,7 +115,8 @@ class _PoolPlacement:
         self._savings = Savings(world, policy, rank.pool, now_ms)
         self._promises_left = policy.promises_per_pool - sum(p.pool == rank.pool for p in world.promises.values())
         self._proofs_left = MAX_PROOFS
-        self._unprovable: set[tuple[Shape, tuple[bool, ...]]] = set()
+        self._unprovable: set[tuple[Shape, Signature]] = set()
+        self._alike: dict[tuple[Shape, Signature, BudgetId, Licence], tuple[int, Reason]] = {}
         self._without_room: dict[str, tuple[Pick, Shape, int]] = {}
 
     def run(self) -> None:
@@ -213,7 +214,7 @@ class _PoolPlacement:
         # Who comes later in the walk waits for this one too, and is told so.
         token = Address(self._world.epoch, self._world.position + 1, len(placed.grants) - 1)
         granted = lives.grant(job, event, token, self._now_ms)
-        self._occupancy.admit(tenant_of(self._policy, granted, granted.attempts[-1], self._now_ms))
+        self._occupancy.admit(granted)
         self._picker.granted(is_counted=is_counted)
         if pick.licence is not Licence.IDLE:  # an exemption counts as a window everywhere (5.7)
             exempt_ms = max(0, exempt_until_ms(self._policy, job) - self._now_ms - job.window_ms)
@@ -224,7 +225,15 @@ class _PoolPlacement:
         placed = self._placed
         if any(known.job == pick.job for known in (*placed.claims, *placed.blocked)):
             return  # from the lane or from another pool, and what was said of it there stands
-        permit = permit_of(self._policy, self._picker, pick, is_counted=self._is_counted(pick.job))
+        world = self._world
+        is_owed = pick.job in world.promises or pick.job in world.reservations
+        permit = permit_of(self._policy, self._picker, pick, is_counted=is_owed and self._is_counted(pick.job))
+        alike = (shape, permit.signature(self._occupancy.leaves), pick.of.budget, pick.licence)
+        if not is_owed:
+            known = self._alike.get(alike)
+            if known is not None and known[0] == self._room.version:
+                self._blocked(pick, shape, permit, known[1])
+                return
         claim = Claim(job=pick.job, pool=self._rank.pool, key=pick.of.key, licence=pick.licence)
         is_claimant = pick.licence is not Licence.IDLE and not is_served(self._world.reservations.get(pick.job))
         may_claim = not placed.claims or pick.of.budget not in placed.leaves_with_claim
@@ -245,8 +254,9 @@ class _PoolPlacement:
             self._verdict(pick, Reason.RESERVATION, partial(_same, evidence))
             return
         code = self._verdicts.code(shape, pick.job, permit)
-        if self._verdict(pick, code, lambda: self._verdicts.evidence(code, shape, pick.job, permit)):
-            self._without_room[pick.of.key] = (pick, shape, self._room.version)
+        self._blocked(pick, shape, permit, code)
+        if not is_owed and not self._could_be_promised(code, shape, permit):
+            self._alike[alike] = (self._room.version, code)
         if is_claimant and promise is not None and promise.pool == self._rank.pool:
             placed.blocked.append(claim)
         elif is_claimant and self._is_promisable(code, shape, permit, pick.job):
@@ -254,13 +264,22 @@ class _PoolPlacement:
             self._caps.granted(pick, is_counted=False)
             placed.blocked.append(claim)
 
+    def _blocked(self, pick: Pick, shape: Shape, permit: Permit, code: Reason) -> None:
+        """The pick has no room, and nobody whom it may ask to leave makes any."""
+        if self._verdict(pick, code, lambda: self._verdicts.evidence(code, shape, pick.job, permit)):
+            self._without_room[pick.of.key] = (pick, shape, self._room.version)
+
+    def _could_be_promised(self, code: Reason, shape: Shape, permit: Permit) -> bool:
+        """Whether the pick waits for protections to end or for those who are stopping."""
+        return code in PROMISABLE or (code not in PLAIN and self._verdicts.waits_for_stops(shape, permit))
+
     def _is_promisable(self, code: Reason, shape: Shape, permit: Permit, job: JobId) -> bool:
         """Whether a promise would help, is left, keeps to its part of the pool (6.5) and can be proved; few are tried.
 
         It helps a pick that waits for protections to end or for those who are stopping.
         Nothing is kept empty for the lane (3.1): it is first in line whenever something comes free.
         """
-        if code not in PROMISABLE and (code in PLAIN or not self._verdicts.waits_for_stops(shape, permit)):
+        if not self._could_be_promised(code, shape, permit):
             return False
         limit = self._rank.schedulable_gpus * self._policy.promise_permille // 1000
         is_too_large = shape.hosts > 1 and shape.gpus > limit

@@ -31,8 +31,14 @@ class Sides:
         self._world = world
         self._free: dict[HostId, Sizes] = {}
         self._asked_on: set[HostId] = set()
-        for name in world.live.values():
+        self._taken: dict[HostId, list[tuple[int, Sizes]]] = {}
+        for name in world.sized.values():
             self._note(world.jobs[name], pool)
+
+    @property
+    def are_asked(self) -> bool:
+        """Whether anybody who holds a part of a host asked for them by number."""
+        return bool(self._asked_on)
 
     def matter(self, host: HostId, sizes: Sizes) -> bool:
         """Whether they could stand in the way there, when the GPUs do not."""
@@ -55,7 +61,10 @@ class Sides:
 
     def take(self, host: HostId, gpus: int, sizes: Sizes) -> None:
         """Somebody has a part of the host from here on."""
-        self._change(host, self.part(host, gpus, sizes), -1)
+        if host in self._free:
+            self._change(host, self.part(host, gpus, sizes), -1)
+        else:
+            self._taken.setdefault(host, []).append((gpus, sizes))
         if sizes != NONE:
             self._asked_on.add(host)
 
@@ -67,11 +76,12 @@ class Sides:
         """The same, to be changed without changing this one."""
         other = object.__new__(Sides)
         other._world, other._free, other._asked_on = self._world, dict(self._free), set(self._asked_on)
+        other._taken = {host: list(taken) for host, taken in self._taken.items()}
         return other
 
     def _note(self, job: Job, pool: PoolId) -> None:
         attempt = job.live
-        if attempt is not None and attempt.pool == pool and asked(job.request) != NONE:
+        if attempt is not None and attempt.pool == pool:
             self._asked_on.update(part.host for part in attempt.parts)
 
     def _change(self, host: HostId, part: Iterable[int], sign: int) -> None:
@@ -87,6 +97,8 @@ class Sides:
                 if found is not None:
                     gpus = next(len(part.gpus) for part in found[1].parts if part.host == host)
                     self._change(host, self.part(host, gpus, asked(found[0].request)), -1)
+            for gpus, sizes in self._taken.pop(host, ()):
+                self._change(host, self.part(host, gpus, sizes), -1)
         return self._free[host]
 
 

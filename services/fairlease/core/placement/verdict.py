@@ -12,8 +12,7 @@ The code is found for every class in every cycle, so its parts are kept: what th
 and licence, what standing could by shape and leaf. The evidence is made only when a reason begins.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Hashable
 
 import msgspec
 
@@ -22,14 +21,14 @@ from fairlease.core.placement.blocks import most_together
 from fairlease.core.placement.fit import Room, is_short
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
-from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, is_licensed
+from fairlease.core.preemption.occupancy import MayLeave, Occupancy, Tenant, is_evictable, is_licensed
 from fairlease.core.preemption.promise import soonest
+from fairlease.core.stay import Kind
 from fairlease_schemas.cycle import Licence
 from fairlease_schemas.ids import HostId
 from fairlease_schemas.reasons import Evidence, Reason
 
 PLAIN = frozenset((Reason.CONSTRAINT_CONFLICT, Reason.HOST_MAINTENANCE, Reason.HOST_FAULT, Reason.RESERVATION))
-MayLeave = Callable[[Tenant], bool]
 
 
 class Verdicts:
@@ -38,14 +37,15 @@ class Verdicts:
     def __init__(self, room: Room, occupancy: Occupancy) -> None:
         self._room = room
         self.occupancy = occupancy
-        self._known: dict[tuple[Any, ...], bool] = {}
+        self._known: dict[Hashable, bool] = {}
+        self._codes: dict[Hashable, Reason] = {}
         self._version = room.version
 
     def code(self, shape: Shape, job: str, permit: Permit) -> Reason:
         """The reason alone; with a promise, what protects its hosts, not for whom others might be kept."""
         promise = self._room.promise_to(job)
         if promise is not None:
-            protected = [t for host in promise.hosts for t in self.occupancy.on.get(host, ()) if _is_protected(t)]
+            protected = [t for host in promise.hosts for t in self.occupancy.at(host) if _is_protected(t)]
             is_brake = bool(protected) and all(tenant.is_exempt for tenant in protected)
             return Reason.THRASH_BRAKE if is_brake else Reason.PROTECTED_WINDOWS
         plain = self._room.verdict(shape, job)[0]
@@ -53,6 +53,7 @@ class Verdicts:
             return plain
         if self._version != self._room.version:
             self._known.clear()
+            self._codes.clear()
             self._version = self._room.version
         return self._code(shape, plain, permit)
 
@@ -74,68 +75,74 @@ class Verdicts:
 
     def waits_for_stops(self, shape: Shape, permit: Permit) -> bool:
         """Whether those who are leaving already make the room, beside whom the claim may evict now."""
-
-        def evictable(tenant: Tenant) -> bool:
-            return is_evictable(permit, tenant)
-
         licence = permit.signature(self.occupancy.leaves)
-        if self._once(("evictable", shape, licence), lambda: self._is_possible(shape, evictable)):
+        if self._is_possible(shape, ("evictable", licence), lambda tenant: is_evictable(permit, tenant)):
             return False
         return self._is_near(shape, permit)
 
     def _is_near(self, shape: Shape, permit: Permit) -> bool:
         """Whether those whom the claim may evict now, and those who are stopping, make the room together."""
-
-        def leaves_now(tenant: Tenant) -> bool:
-            return tenant.is_stopping or is_evictable(permit, tenant)
-
         licence = permit.signature(self.occupancy.leaves)
-        return self._once(("now", shape, licence), lambda: self._is_possible(shape, leaves_now))
+        return self._is_possible(shape, ("now", licence), lambda t: t.is_stopping or is_evictable(permit, t))
 
     def _code(self, shape: Shape, plain: Reason, permit: Permit) -> Reason:
-        def licensed(tenant: Tenant) -> bool:
+        """The reason of a claim that may evict, asked once for a shape, licence and side while the room is as it is."""
+        side = (permit.leaf, permit.licence is Licence.DEBUG)
+        key = (shape, permit.signature(self.occupancy.leaves), side, plain)
+        found = self._codes.get(key)
+        if found is None:
+            found = self._codes[key] = self._found(shape, plain, permit, side)
+        return found
+
+    def _found(self, shape: Shape, plain: Reason, permit: Permit, side: tuple[str, bool]) -> Reason:
+        def licensed(tenant: Tenant | Kind) -> bool:
             return is_licensed(permit, tenant)
 
-        def but_for_brake(tenant: Tenant) -> bool:
+        def but_for_brake(tenant: Tenant | Kind) -> bool:
             return licensed(tenant) and (tenant.is_exempt or not _is_protected(tenant))
 
-        def any_side(tenant: Tenant) -> bool:
+        def any_side(tenant: Tenant | Kind) -> bool:
             is_out_of_reach = tenant.leaf == permit.leaf or (tenant.is_lane and permit.licence is Licence.DEBUG)
             return tenant.is_idle or tenant.is_stopping or not is_out_of_reach
 
         licence = permit.signature(self.occupancy.leaves)
-        side = (permit.leaf, permit.licence is Licence.DEBUG)
-        if self._once(("licensed", shape, licence), lambda: self._is_possible(shape, licensed)):
-            if not self._once(("exempt", shape, licence), lambda: self._is_possible(shape, but_for_brake)):
+        if self._is_possible(shape, ("licensed", licence), licensed):
+            if not self._is_possible(shape, ("exempt", licence), but_for_brake):
                 return Reason.PROTECTED_WINDOWS
             # Who may evict now and waits for its turn to (5.6), or for those who are leaving, waits for room.
             return plain if self._is_near(shape, permit) else Reason.THRASH_BRAKE
-        if self._once(("sides", shape, side), lambda: self._is_possible(shape, any_side)):
+        if self._is_possible(shape, ("sides", side), any_side):
             return Reason.WINDOW_OVERSHARE
-        if self._once(("kept", shape, licence), lambda: self._is_possible(shape, licensed, is_all=True)):
+        if self._is_possible(shape, ("licensed", licence), licensed, is_all=True):
             return Reason.RESERVATION
-        if self._once(("kept sides", shape, side), lambda: self._is_possible(shape, any_side, is_all=True)):
+        if self._is_possible(shape, ("sides", side), any_side, is_all=True):
             return Reason.WINDOW_OVERSHARE
         return plain
 
-    def _once(self, key: tuple[Any, ...], ask: Callable[[], bool]) -> bool:
-        """The answer, asked once while the room is as it is."""
-        if key not in self._known:
-            self._known[key] = ask()
-        return self._known[key]
+    def _is_possible(self, shape: Shape, rule: Hashable, may_leave: MayLeave, *, is_all: bool = False) -> bool:
+        """Whether enough hosts could ever be free enough, were all that `may_leave` by that rule gone.
 
-    def _is_possible(self, shape: Shape, may_leave: MayLeave, *, is_all: bool = False) -> bool:
-        """Whether enough hosts could ever be free enough, were all that `may_leave` gone.
-
-        Open hosts, or with `is_all` those kept, promised or closed too.
+        Open hosts, or with `is_all` those kept, promised or closed too. Asked once while the room is as it is.
         """
+        key = (shape, rule, is_all)
+        found = self._known.get(key)
+        if found is None:
+            places = self.occupancy.able(self._room, shape, rule, may_leave, is_all=is_all)
+            is_enough = places is not None and places.bit_count() >= shape.hosts
+            if places is None:
+                is_enough = self._is_freed(shape, may_leave, is_all=is_all)
+            found = self._known[key] = is_enough
+        return found
+
+    def _is_freed(self, shape: Shape, may_leave: MayLeave, *, is_all: bool) -> bool:
+        """The same, by a look at each host."""
         room = self._room
         able: list[HostId] = []
         for host in room.free:
             if not (is_all or room.is_open(host)) or not shape.suits(host, room.size[host]):
                 continue
             missing = room.lack(host, shape)
-            for tenant in self.occupancy.on.get(host, ()):
+            for tenant in self.occupancy.at(host):
                 if not is_short(missing):
                     break
                 if may_leave(tenant):
@@ -169,5 +176,5 @@ class Verdicts:
         )
 
 
-def _is_protected(tenant: Tenant) -> bool:
+def _is_protected(tenant: Tenant | Kind) -> bool:
     return not (tenant.is_idle or tenant.is_past or tenant.is_stopping)

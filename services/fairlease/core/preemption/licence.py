@@ -11,6 +11,9 @@ from fairlease_schemas.cycle import Licence
 from fairlease_schemas.ids import BudgetId
 from fairlease_schemas.policy import Policy
 
+Signature = tuple[bool, bool, int]
+"""Whether idle work may be evicted, whether it is the lane's licence, and the leaves it reaches, as bits."""
+
 
 class Permit:
     """One claim's licence over budgeted work, asked by the victim's leaf.
@@ -28,7 +31,8 @@ class Permit:
         self.window_gpu_ms = window_gpu_ms
         self._margin_permille = 0 if licence is Licence.DEBUG else margin_permille
         self._known: dict[BudgetId, bool] = {}
-        self._signature: tuple[bool, ...] | None = None
+        self._signature: Signature | None = None
+        self._leaves: tuple[BudgetId, ...] = ()
 
     @property
     def may_evict_idle(self) -> bool:
@@ -38,15 +42,29 @@ class Permit:
         """Whether past-window work of that leaf may be asked to leave."""
         found = self._known.get(victim)
         if found is None:
-            found = self._known[victim] = self._decide(victim)
+            if self._signature is not None and victim in self._leaves:
+                found = bool(self._signature[2] >> self._leaves.index(victim) & 1)
+            else:
+                found = self._decide(victim)
+            self._known[victim] = found
         return found
 
-    def signature(self, leaves: tuple[BudgetId, ...]) -> tuple[bool, ...]:
+    def signature(self, leaves: tuple[BudgetId, ...]) -> Signature:
         """The licence as a value, over these leaves: claims with equal ones may evict the same work."""
         if self._signature is None:
-            over = self.over
-            self._signature = (self.may_evict_idle, self.licence is Licence.DEBUG, *[over(leaf) for leaf in leaves])
+            self._leaves = leaves
+            self._signature = (self.may_evict_idle, self.licence is Licence.DEBUG, self._bits(leaves))
         return self._signature
+
+    def _bits(self, leaves: tuple[BudgetId, ...]) -> int:
+        """`over` of every leaf at once: each pair of sides is compared once, however many leaves lie behind it."""
+        if self.licence is Licence.IDLE:
+            return 0
+        is_debug, bits = self.licence is Licence.DEBUG, 0
+        for ours, theirs, behind in self._scales.contests(self.leaf, leaves):
+            if (is_debug or ours.is_under) and outweighs(ours, theirs, self.window_gpu_ms, self._margin_permille):
+                bits |= behind
+        return bits | 1 << leaves.index(self.leaf) if is_debug and self.leaf in leaves else bits
 
     def comparison(self, victim: BudgetId) -> tuple[Node, Node] | None:
         """The two sides that rule 5.2 compares; None within one leaf."""

@@ -5,14 +5,18 @@ attempts must leave, the calendar when they will have to.
 """
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from fairlease.core.departures import Departure, departure, exempt_until_ms, protected_until_ms
+from fairlease.core.departures import Departure, departure
+from fairlease.core.fleet import MAX_LANE_GPUS
 from fairlease.core.job import Attempt, Job, replace
+from fairlease.core.placement.fit import Room
+from fairlease.core.placement.shape import Shape
 from fairlease.core.placement.sides import Sizes, asked
 from fairlease.core.preemption.licence import Permit
+from fairlease.core.stay import Kind, Stay
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId
@@ -48,6 +52,10 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.gpus_on.values())
 
 
+MayLeave = Callable[[Tenant | Kind], bool]
+"""Whether one may go: asked of a tenant, or of all tenants of a kind at once."""
+
+
 def tenant_order(tenant: Tenant) -> tuple[int, bool, AttemptId]:
     """Who is asked to leave first.
 
@@ -59,70 +67,223 @@ def tenant_order(tenant: Tenant) -> tuple[int, bool, AttemptId]:
 
 
 class Occupancy:
-    """The tenants of one pool by host, cheapest first; `leaves` are those with budgeted work there."""
+    """The tenants of one pool.
+
+    The slow model: weigh every tenant, and sort those of each host, before anything is asked. This one weighs those
+    of a host when somebody asks for that host, and answers whether a claim could ever have room by kinds and sets.
+    """
 
     def __init__(self, policy: Policy, now_ms: int, tenants: Iterable[Tenant]) -> None:
         self.policy = policy
         self.now_ms = now_ms
-        self.on: dict[HostId, list[Tenant]] = {}
-        self.tenants = sorted(tenants, key=tenant_order)
-        for tenant in self.tenants:
+        self._on: dict[HostId, list[Tenant]] = {}
+        self._tenants: dict[AttemptId, Tenant] = {}
+        self._barred: dict[Hashable, int] = {}
+        for tenant in sorted(tenants, key=tenant_order):
+            self._tenants[tenant.attempt] = tenant
             for host in tenant.gpus_on:
-                self.on.setdefault(host, []).append(tenant)
-        self.leaves = tuple(sorted({tenant.leaf for tenant in self.tenants if not tenant.is_idle}))
+                self._on.setdefault(host, []).append(tenant)
+        self._leaves = tuple(sorted({tenant.leaf for tenant in self._tenants.values() if not tenant.is_idle}))
 
-    def admit(self, tenant: Tenant) -> None:
-        """One that was granted in this step stands there too."""
+    @property
+    def leaves(self) -> tuple[BudgetId, ...]:
+        """Leaves with budgeted work here, by id."""
+        return self._leaves
+
+    def at(self, host: HostId) -> list[Tenant]:
+        """Who holds something there, the cheapest to evict first. Not to be written to."""
+        return self._on.get(host, [])
+
+    def everybody(self) -> Iterator[Tenant]:
+        """Every tenant once."""
+        yield from self._tenants.values()
+
+    def admit(self, job: Job) -> None:
+        """The job was granted its last attempt in this step: it stands there too."""
+        self._add(tenant_of(self.policy, job, job.attempts[-1], self.now_ms))
+
+    def _add(self, tenant: Tenant) -> None:
+        self._tenants[tenant.attempt] = tenant
         for host in tenant.gpus_on:
-            insort(self.on.setdefault(host, []), tenant, key=tenant_order)
-        if not tenant.is_idle and tenant.leaf not in self.leaves:
-            self.leaves = tuple(sorted((*self.leaves, tenant.leaf)))
+            insort(self._on.setdefault(host, []), tenant, key=tenant_order)
+        if not tenant.is_idle and tenant.leaf not in self._leaves:
+            self._leaves = tuple(sorted((*self._leaves, tenant.leaf)))
 
     def spend(self, attempts: set[AttemptId]) -> None:
         """These are asked to leave by now: nobody is asked twice."""
-        for tenants in self.on.values():
-            for index, tenant in enumerate(tenants):
-                if tenant.attempt in attempts:
-                    tenants[index] = replace(tenant, is_stopping=True)
+        for name in attempts:
+            tenant = self._tenants.get(name)
+            if tenant is not None:
+                told = self._tenants[name] = replace(tenant, is_stopping=True)
+                for host in tenant.gpus_on:
+                    tenants = self._on[host]
+                    tenants[tenants.index(tenant)] = told
+
+    def able(
+        self, room: Room, shape: Shape, licence: Hashable, may_leave: MayLeave, *, is_all: bool = False
+    ) -> int | None:
+        """The places where one part of a gang that asks for GPUs alone fits once all that `may_leave` are gone.
+
+        Open hosts, or with `is_all` also those that are kept, promised or closed. What those hold who may not leave is
+        barred, all over the pool at once. None when sums cannot tell: then it takes a look at each host. `licence`
+        names the rule: answers are kept by it.
+        """
+        held = self._sums()
+        if held is None or not room.is_told_by_gpus(shape):
+            return None
+        barred = self._barred.get(licence)
+        if barred is None:
+            barred = self._barred[licence] = sum([gpus for kind, gpus in held.items() if not may_leave(kind)])
+        return room.frame.with_room(barred, shape.gpus_per_host, room.places(shape, is_all=is_all))
+
+    def _sums(self) -> dict[Kind, int] | None:
+        """What tenants of each kind hold, in the lanes of the room's frame; None where that is not known."""
+        return None
+
+
+class Living(Occupancy):
+    """The occupancy of a fold: everybody who holds something in the pool now."""
+
+    def __init__(self, world: World, policy: Policy, pool: PoolId, now_ms: int) -> None:
+        super().__init__(policy, now_ms, ())
+        self._fleet = world.fleet
+        self._frame = world.fleet.frame(pool)
+        self._tenure = world.tenure(policy, pool, now_ms)
+        self._stays: Mapping[AttemptId, Stay] = self._tenure.stays
+        self._held = self._tenure.held
+        self._told: set[AttemptId] = set()
+        self._is_told_by_sums: bool | None = None
+        self._leaves = self._tenure.leaves
+        self._newcomers: list[Job] = []
+
+    def at(self, host: HostId) -> list[Tenant]:
+        """Who holds something there, the cheapest to evict first. Not to be written to."""
+        if self._newcomers:
+            self._let_in()
+        return self._there(host)
+
+    def everybody(self) -> Iterator[Tenant]:
+        """Every tenant once."""
+        if self._newcomers:
+            self._let_in()
+        for name in self._stays:
+            yield self._tenant(name)
+
+    def admit(self, job: Job) -> None:
+        """The job was granted its last attempt in this step: it stands there too, as soon as anybody asks."""
+        self._newcomers.append(job)
+
+    @property
+    def leaves(self) -> tuple[BudgetId, ...]:
+        """Leaves with budgeted work here, by id."""
+        if self._newcomers:
+            self._let_in()
+        return self._leaves
+
+    def _let_in(self) -> None:
+        newcomers, self._newcomers = self._newcomers, []
+        for job in newcomers:
+            attempt = job.attempts[-1]
+            for part in attempt.parts:
+                self._there(part.host)
+            stay = Stay(self.policy, job, attempt)
+            self._check_sums()
+            self._stays = {**self._stays, attempt.id: stay}
+            stay.place(self._frame)
+            self._hold(stay.at(self.now_ms), stay.held)
+            self._add(self._tenant(attempt.id))
+
+    def _there(self, host: HostId) -> list[Tenant]:
+        found = self._on.get(host)
+        if found is None:
+            names = (name for name in self._fleet.attempts_on(host) if name in self._stays)
+            found = self._on[host] = sorted((self._tenant(name) for name in names), key=tenant_order)
+        return found
+
+    def spend(self, attempts: set[AttemptId]) -> None:
+        """These are asked to leave by now: nobody is asked twice."""
+        if self._newcomers:
+            self._let_in()
+        for name in attempts:
+            stay = self._stays.get(name)
+            if stay is None:
+                continue
+            for host in stay.gpus_on:
+                self._there(host)
+            kind = stay.at(self.now_ms)
+            if name not in self._told and not kind.is_stopping:
+                self._hold(kind, -stay.held)
+                self._hold(kind._replace(is_stopping=True), stay.held)
+        super().spend(attempts)
+        self._told |= attempts
+
+    def _hold(self, kind: Kind, held: int) -> None:
+        """Those of the kind hold so much more in this step."""
+        if self._held is self._tenure.held:
+            self._held = dict(self._held)
+        self._held[kind] = self._held.get(kind, 0) + held
+        self._barred.clear()
+
+    def _sums(self) -> dict[Kind, int] | None:
+        """What tenants of each kind hold, in the lanes of the room's frame; None where that is not known."""
+        if self._newcomers:
+            self._let_in()
+        return self._held if self._check_sums() else None
+
+    def _check_sums(self) -> bool:
+        """Whether the tenants hold all that is held in the pool.
+
+        Not where a host came into it with work of another pool, or came back with fewer GPUs.
+        """
+        if self._is_told_by_sums is None:
+            frame = self._frame
+            free = sum([len(self._fleet.free_gpus(host)) for host in frame.hosts])
+            is_whole = not self._tenure.apart and self._tenure.gpus == sum(frame.sizes) - free
+            self._is_told_by_sums = is_whole and max(frame.sizes, default=0) <= MAX_LANE_GPUS
+        return self._is_told_by_sums
+
+    def _tenant(self, name: AttemptId) -> Tenant:
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = _weighed(self.policy, self._stays[name], self.now_ms)
+            self._tenants[name] = replace(tenant, is_stopping=True) if name in self._told else tenant
+        return self._tenants[name]
 
 
 def occupancy(world: World, policy: Policy, pool: PoolId, now_ms: int) -> Occupancy:
     """Everybody who holds something in the pool now."""
-    live = ((world.jobs[name], world.jobs[name].live) for name in world.live.values())
-    return Occupancy(
-        policy,
-        now_ms,
-        (tenant_of(policy, job, attempt, now_ms) for job, attempt in live if attempt and attempt.pool == pool),
-    )
+    return Living(world, policy, pool, now_ms)
 
 
 def tenant_of(policy: Policy, job: Job, attempt: Attempt, now_ms: int) -> Tenant:
     """A live attempt as a step weighs it."""
-    since_ms = now_ms - attempt.saved_ms
-    start_up_ms = attempt.started_ms - attempt.granted_ms if attempt.started_ms is not None else 0
-    protected_ms = protected_until_ms(policy, job, attempt)
+    return _weighed(policy, Stay(policy, job, attempt), now_ms)
+
+
+def _weighed(policy: Policy, stay: Stay, now_ms: int) -> Tenant:
+    job, attempt, kind = stay.job, stay.attempt, stay.at(now_ms)
     interval_ms = job.request.checkpoint_interval_ms
     last_ms = max(attempt.started_ms or attempt.granted_ms, attempt.checkpoint_ms)
     return Tenant(
         attempt=attempt.id,
         job=job.id,
         leaf=job.budget,
-        gpus_on={part.host: len(part.gpus) for part in attempt.parts},
+        gpus_on=stay.gpus_on,
         sizes=asked(job.request),
-        lost_gpu_ms=attempt.gpus * (since_ms + start_up_ms),
+        lost_gpu_ms=stay.gpus * (now_ms - stay.unsaved_ms),
         grace_ms=job.request.grace_ms,
-        is_idle=job.is_idle_work,
-        is_lane=attempt.licence is Licence.DEBUG,
-        is_past=now_ms >= protected_ms,
-        is_exempt=exempt_until_ms(policy, job) > max(now_ms, attempt.granted_ms + attempt.window_ms),
-        is_stopping=attempt.ending is not None or attempt.is_stillborn,
+        is_idle=kind.is_idle,
+        is_lane=kind.is_lane,
+        is_past=kind.is_past,
+        is_exempt=kind.is_exempt,
+        is_stopping=kind.is_stopping,
         leaves=departure(policy, job, attempt, now_ms),
         checkpoint_due_ms=last_ms + interval_ms if interval_ms else 0,
-        start_up_ms=start_up_ms,
+        start_up_ms=stay.start_up_ms,
     )
 
 
-def is_licensed(permit: Permit, tenant: Tenant) -> bool:
+def is_licensed(permit: Permit, tenant: Tenant | Kind) -> bool:
     """Whether the claim may ask this tenant to leave, were its window over (6.2)."""
     if tenant.is_stopping:
         return True
@@ -133,7 +294,7 @@ def is_licensed(permit: Permit, tenant: Tenant) -> bool:
     return permit.over(tenant.leaf)
 
 
-def is_evictable(permit: Permit, tenant: Tenant) -> bool:
+def is_evictable(permit: Permit, tenant: Tenant | Kind) -> bool:
     """Whether it may be asked to leave now: within the licence, and idle or past its window (5.1)."""
     if tenant.is_stopping:
         return False

@@ -50,14 +50,13 @@ def worth_waiting(
 def _instants(occupancy: Occupancy, permit: Permit, now_ms: int, until_ms: int) -> list[tuple[int, Reason]]:
     """When something the claim may evict gets cheaper or evictable, soonest first."""
     found: dict[int, Reason] = {}
-    for tenants in occupancy.on.values():
-        for tenant in tenants:
-            if tenant.is_stopping or not is_licensed(permit, tenant):
-                continue
-            if now_ms < tenant.leaves.end_ms <= until_ms and not tenant.is_past:
-                found.setdefault(tenant.leaves.end_ms, Reason.PROTECTED_WINDOWS)
-            if now_ms < tenant.checkpoint_due_ms <= until_ms:
-                found[tenant.checkpoint_due_ms] = Reason.AWAITING_CHECKPOINT
+    for tenant in occupancy.everybody():
+        if tenant.is_stopping or not is_licensed(permit, tenant):
+            continue
+        if now_ms < tenant.leaves.end_ms <= until_ms and not tenant.is_past:
+            found.setdefault(tenant.leaves.end_ms, Reason.PROTECTED_WINDOWS)
+        if now_ms < tenant.checkpoint_due_ms <= until_ms:
+            found[tenant.checkpoint_due_ms] = Reason.AWAITING_CHECKPOINT
     return sorted(found.items())[:MAX_INSTANTS]
 
 
@@ -70,8 +69,7 @@ def _leaves_at(permit: Permit, tenant: Tenant, at_ms: int) -> bool:
 def _at(occupancy: Occupancy, at_ms: int) -> Occupancy:
     """The tenants as they would be at a later instant, if nothing else happened and checkpoints came when due."""
     passed_ms = at_ms - occupancy.now_ms
-    current = {tenant.attempt: tenant for tenants in occupancy.on.values() for tenant in tenants}
-    return Occupancy(occupancy.policy, at_ms, (_later(tenant, at_ms, passed_ms) for tenant in current.values()))
+    return Occupancy(occupancy.policy, at_ms, (_later(tenant, at_ms, passed_ms) for tenant in occupancy.everybody()))
 
 
 def _later(tenant: Tenant, at_ms: int, passed_ms: int) -> Tenant:

@@ -48,10 +48,14 @@ def soonest(
     id. At most `MAX_GRACES` bounds on grace are tried, the greatest always.
     """
     offers: list[tuple[HostId, Lack, list[Tenant]]] = []
-    for host in room.free:
+    licence = permit.signature(occupancy.leaves)
+    places = occupancy.able(room, shape, ("licensed", licence), lambda t: is_licensed(permit, t), is_all=True)
+    if places is not None and places.bit_count() < shape.hosts:
+        return None
+    for host in room.free if places is None else room.frame.names(places):
         if room.is_promisable(host, job) and shape.suits(host, room.size[host]):
             lack = room.lack(host, shape)
-            tenants = occupancy.on.get(host, []) if is_short(lack) else []
+            tenants = occupancy.at(host) if is_short(lack) else []
             able = [tenant for tenant in tenants if is_licensed(permit, tenant)]
             if len(able) == len(tenants) or not is_promise:
                 offers.append((host, lack, sorted(able, key=lambda t: (t.leaves.end_ms, t.attempt))))
@@ -145,7 +149,7 @@ def is_under_way(occupancy: Occupancy, promise: Promise, now_ms: int) -> bool:
 
     Whoever left for it would have left for nothing. The longest grace there counts, also of who came after it was made.
     """
-    there = (tenant.grace_ms for host in promise.hosts for tenant in occupancy.on.get(host, ()))
+    there = (tenant.grace_ms for host in promise.hosts for tenant in occupancy.at(host))
     return now_ms >= promise.start_ms - max(there, default=0) - occupancy.policy.stop_margin_ms
 
 
@@ -189,7 +193,7 @@ def leaving_for(
     """
     only = room.only(promise.hosts)
     for host in only.free:
-        for tenant in occupancy.on.get(host, ()):
+        for tenant in occupancy.at(host):
             if tenant.is_stopping:
                 only.leave(host, tenant.gpus_on[host], tenant.sizes)
     margin_ms = occupancy.policy.stop_margin_ms

@@ -13,8 +13,9 @@ import msgspec
 from fairlease.core.placement.blocks import groups, together
 from fairlease.core.placement.fit import Lack, Room, is_short
 from fairlease.core.placement.shape import Shape
-from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.licence import Permit, Signature
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, tenant_order
+from fairlease.core.stay import Kind
 from fairlease_schemas.ids import AttemptId, HostId, JobId
 from fairlease_schemas.policy import Policy
 
@@ -52,7 +53,7 @@ class Planner:
 
     def __init__(self, occupancy: Occupancy) -> None:
         self.occupancy = occupancy
-        self._hopeless: set[tuple[Shape, tuple[bool, ...]]] = set()
+        self._hopeless: set[tuple[Shape, Signature]] = set()
 
     def plan(self, room: Room, shape: Shape, permit: Permit, job: JobId) -> Plan | None:
         """The cheapest trimmed plan that evicts now, or None."""
@@ -68,25 +69,40 @@ class Planner:
 
 def plan_now(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit, job: JobId = "") -> Plan | None:
     """The cheapest trimmed plan among those the claim may ask to leave now (5.1); None when it is too large too."""
-    plan = plan_with(occupancy, room, shape, lambda tenant: is_evictable(permit, tenant), job)
+
+    def may_leave(tenant: Tenant | Kind) -> bool:
+        return is_evictable(permit, tenant)
+
+    licence = permit.signature(occupancy.leaves)
+    able = None if room.has_part(job) else occupancy.able(room, shape, ("evictable", licence), may_leave)
+    if able is not None and able.bit_count() < shape.hosts:
+        return None
+    plan = plan_with(occupancy, room, shape, may_leave, job, None if able is None else room.frame.names(able))
     return plan if plan is not None and len(plan.victims) <= MAX_VICTIMS else None
 
 
 def plan_with(
-    occupancy: Occupancy, room: Room, shape: Shape, may_leave: Callable[[Tenant], bool], job: JobId = ""
+    occupancy: Occupancy,
+    room: Room,
+    shape: Shape,
+    may_leave: Callable[[Tenant], bool],
+    job: JobId = "",
+    among: Iterable[HostId] | None = None,
 ) -> Plan | None:
     """The cheapest trimmed plan among tenants that `may_leave`; None when the gang cannot be placed so.
+
+    `among` are the hosts that may serve, by id, where that is known; None is all.
 
     Hosts are compared by their cheapest set (5.4), then by id; a gang stays within one topology block
     where one suffices: the one that loses least, then the smallest.
     """
     found: dict[HostId, tuple[Cost, tuple[Tenant, ...]]] = {}
     best: Cost | None = None
-    for host in room.free:
+    for host in room.free if among is None else among:
         if not room.is_open(host, job) or not shape.suits(host, room.size[host]):
             continue
         bound = best[0] if best is not None and shape.hosts == 1 else None
-        chosen = cheapest_on(room, occupancy.on.get(host, ()), host, room.lack(host, shape), may_leave, bound)
+        chosen = cheapest_on(room, occupancy.at(host), host, room.lack(host, shape), may_leave, bound)
         if chosen is not None:
             found[host] = chosen
             best = min(best, chosen[0]) if best is not None else chosen[0]
