@@ -116,7 +116,6 @@ class _PoolPlacement:
         self._promises_left = policy.promises_per_pool - sum(p.pool == rank.pool for p in world.promises.values())
         self._proofs_left = MAX_PROOFS
         self._unprovable: set[tuple[Shape, Signature]] = set()
-        self._alike: dict[tuple[Shape, Signature, BudgetId, Licence], tuple[int, Reason]] = {}
         self._without_room: dict[str, tuple[Pick, Shape, int]] = {}
 
     def run(self) -> None:
@@ -225,15 +224,7 @@ class _PoolPlacement:
         placed = self._placed
         if any(known.job == pick.job for known in (*placed.claims, *placed.blocked)):
             return  # from the lane or from another pool, and what was said of it there stands
-        world = self._world
-        is_owed = pick.job in world.promises or pick.job in world.reservations
-        permit = permit_of(self._policy, self._picker, pick, is_counted=is_owed and self._is_counted(pick.job))
-        alike = (shape, permit.signature(self._occupancy.leaves), pick.of.budget, pick.licence)
-        if not is_owed:
-            known = self._alike.get(alike)
-            if known is not None and known[0] == self._room.version:
-                self._blocked(pick, shape, permit, known[1])
-                return
+        permit = permit_of(self._policy, self._picker, pick, is_counted=self._is_counted(pick.job))
         claim = Claim(job=pick.job, pool=self._rank.pool, key=pick.of.key, licence=pick.licence)
         is_claimant = pick.licence is not Licence.IDLE and not is_served(self._world.reservations.get(pick.job))
         may_claim = not placed.claims or pick.of.budget not in placed.leaves_with_claim
@@ -254,9 +245,8 @@ class _PoolPlacement:
             self._verdict(pick, Reason.RESERVATION, partial(_same, evidence))
             return
         code = self._verdicts.code(shape, pick.job, permit)
-        self._blocked(pick, shape, permit, code)
-        if not is_owed and not self._could_be_promised(code, shape, permit):
-            self._alike[alike] = (self._room.version, code)
+        if self._verdict(pick, code, lambda: self._verdicts.evidence(code, shape, pick.job, permit)):
+            self._without_room[pick.of.key] = (pick, shape, self._room.version)
         if is_claimant and promise is not None and promise.pool == self._rank.pool:
             placed.blocked.append(claim)
         elif is_claimant and self._is_promisable(code, shape, permit, pick.job):
@@ -264,22 +254,13 @@ class _PoolPlacement:
             self._caps.granted(pick, is_counted=False)
             placed.blocked.append(claim)
 
-    def _blocked(self, pick: Pick, shape: Shape, permit: Permit, code: Reason) -> None:
-        """The pick has no room, and nobody whom it may ask to leave makes any."""
-        if self._verdict(pick, code, lambda: self._verdicts.evidence(code, shape, pick.job, permit)):
-            self._without_room[pick.of.key] = (pick, shape, self._room.version)
-
-    def _could_be_promised(self, code: Reason, shape: Shape, permit: Permit) -> bool:
-        """Whether the pick waits for protections to end or for those who are stopping."""
-        return code in PROMISABLE or (code not in PLAIN and self._verdicts.waits_for_stops(shape, permit))
-
     def _is_promisable(self, code: Reason, shape: Shape, permit: Permit, job: JobId) -> bool:
         """Whether a promise would help, is left, keeps to its part of the pool (6.5) and can be proved; few are tried.
 
         It helps a pick that waits for protections to end or for those who are stopping.
         Nothing is kept empty for the lane (3.1): it is first in line whenever something comes free.
         """
-        if not self._could_be_promised(code, shape, permit):
+        if code not in PROMISABLE and (code in PLAIN or not self._verdicts.waits_for_stops(shape, permit)):
             return False
         limit = self._rank.schedulable_gpus * self._policy.promise_permille // 1000
         is_too_large = shape.hosts > 1 and shape.gpus > limit

@@ -202,12 +202,13 @@ class _Step:
         shape = view.room.shape(job)
         if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
             return
-        permit = self._permit(claim)
+        permit, present = self._permit(claim), self._world.promises.get(job.id)
+        if present is not None and is_under_way(view.occupancy, present, self._now_ms):
+            return  # nobody is told to leave for nothing (6.4): an earlier proof would change nothing
         proof = soonest(view.occupancy, view.room, shape, permit, job.id, is_promise=True)
-        present = self._world.promises.get(job.id)
         if proof is None or proof.start_ms <= self._now_ms:
             return
-        if present is not None and not self._is_better(view, proof, present):
+        if present is not None and not self._is_better(proof, present):
             return
         if not self._has_room_for(claim.pool, view, proof.hosts, present) or not self._names(proof.hosts):
             return
@@ -228,10 +229,9 @@ class _Step:
         # Where everybody may go by now, this is the instant to say so: the next cycle would be too late.
         self._tell(view, promise_of(made, self._world.cycle.address, self._now_ms))
 
-    def _is_better(self, view: _View, proof: Proof, present: Promise) -> bool:
-        """Whether the hosts are free enough earlier, and nobody leaves for the present promise yet (6.4)."""
-        gain_ms = max(1, self._policy.promise_gain_ms)
-        return proof.start_ms <= present.start_ms - gain_ms and not is_under_way(view.occupancy, present, self._now_ms)
+    def _is_better(self, proof: Proof, present: Promise) -> bool:
+        """Whether the hosts are free enough earlier (6.4)."""
+        return proof.start_ms <= present.start_ms - max(1, self._policy.promise_gain_ms)
 
     def end_reasons(self) -> None:
         """Claims that wait for a checkpoint or a window, and those that no longer do (5.5, 9.3)."""
