@@ -14,7 +14,7 @@ from fairlease.simulator.machines import Stopping, Work
 from fairlease.simulator.past import Past, Reading
 from fairlease.simulator.runs import Simulation
 from fairlease_schemas.codec import read_record
-from fairlease_schemas.commands import CancelJob, ChangeBudget, RequestDrain, ReturnHost
+from fairlease_schemas.commands import CancelJob, RequestDrain, ReturnHost
 from fairlease_schemas.envelope import Said, Submitted
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Array, Request
@@ -33,8 +33,8 @@ class Cell:
         stopping = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
         self.run = Simulation("budget-window", 1, stopping, Period(T0 - 1, T0 + LENGTH_MS), self.log)
         self.run.hosts(hosts, 8, "h100", 16)
-        self.run.budget(ChangeBudget(budget="a", weight=1))
-        self.run.budget(ChangeBudget(budget="b", weight=1))
+        self.run.budget("a", 1)
+        self.run.budget("b", 1)
 
     def says(self, said: Said, who: str, at_ms: int) -> None:
         self.run.engine.at(T0 + at_ms, partial(self.run.engine.say, said, who))

@@ -15,7 +15,7 @@ from fairlease.simulator.rows import MAX_ROWS
 from fairlease.simulator.runs import Simulation, simulate_lab
 from fairlease.simulator.series import MAX_STRETCHES, Course, added, next_length_ms
 from fairlease_schemas.codec import read_record
-from fairlease_schemas.commands import ChangeBudget, RequestDrain
+from fairlease_schemas.commands import RequestDrain
 from fairlease_schemas.envelope import Submitted
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Request
@@ -33,7 +33,7 @@ def cell(hosts: int, length_ms: int, log: IO[bytes] | None = None) -> Simulation
     stopping = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
     run = Simulation("budget-window", 1, stopping, Period(T0, T0 + length_ms), log)
     run.hosts(hosts, 8, "h100", 16)
-    run.budget(ChangeBudget(budget="a", weight=1))
+    run.budget("a", 1)
     return run
 
 
@@ -137,7 +137,7 @@ def test_work_that_is_told_to_leave_is_saving_until_it_is_gone() -> None:
 def test_rows_are_what_the_attempts_say_once_everything_is_over() -> None:
     """The slow, right model: every attempt held its GPUs from its grant, and was told to leave at `ending_ms`."""
     run = cell(3, 24 * HOUR_MS)
-    run.budget(ChangeBudget(budget="b", weight=1))
+    run.budget("b", 1)
     chance = random.Random(7)
     for number in range(24):
         left_ms = chance.randrange(10, 300) * MINUTE_MS

@@ -62,7 +62,8 @@ class _Again:
             self.run.engine.at(T0 + befell.after_ms, functools.partial(self._befall, befell))
 
     def _rule(self, name: str, told: Policy) -> None:
-        policy = self._change.of(told)
+        # What was changed is changed again, whatever it had to go through then.
+        policy = msgspec.structs.replace(self._change.of(told), change_gate="")
         if policy != self._in_force:
             self._in_force = policy
             self.run.engine.say(ChangePolicy(name=name, policy=policy), FOUNDER)

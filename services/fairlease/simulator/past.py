@@ -21,6 +21,7 @@ from fairlease.figures.report import report_of
 from fairlease.simulator.machines import WATCHMAN, Stopping, Work
 from fairlease.simulator.series import Course
 from fairlease_schemas import commands, reports
+from fairlease_schemas.budget import BudgetChanged
 from fairlease_schemas.envelope import Record, Said, Submitted
 from fairlease_schemas.host import HostHeld, HostHoldCleared
 from fairlease_schemas.ids import HostId, JobId
@@ -31,7 +32,7 @@ from fairlease_schemas.units import SECOND_MS
 Data = dict[str, Any]
 
 _SAID_AGAIN: Final = (
-    *(commands.CancelJob, commands.HoldJob, commands.ReleaseJob, commands.ChangeBudget, commands.ChangeMember),
+    *(commands.CancelJob, commands.HoldJob, commands.ReleaseJob, commands.ChangeMember),
     *(commands.CordonHost, commands.ReturnHost, commands.RequestDrain, commands.UndrainHost, reports.HostUp),
 )
 _ENDED_BY_ITSELF: Final = frozenset((End.SUCCEEDED, End.FAILED))
@@ -107,6 +108,8 @@ class Reading:
                     self._admitted.add(event.job)
                     whole = event.request_id if event.request.array is None else event.request_id.rpartition("/")[0]
                     self._requests.add((event.account, event.budget, whole))
+                case BudgetChanged():  # by whatever way: at once, or by a proposal that was accepted
+                    self._heard.append(Heard(after_ms, event.author, _asked(event)))
                 case PolicyChanged():
                     self._policies.append(InForce(after_ms, event.name, event.policy))
                 case HostHeld() if event.kind in FAULT_KINDS or event.reason == FAULT:
@@ -154,6 +157,19 @@ class Reading:
     def _is_known(self, heard: Heard) -> bool:
         assert isinstance(heard.said, Submitted)
         return (heard.who, heard.said.budget, heard.said.request_id) in self._requests
+
+
+def _asked(event: BudgetChanged) -> commands.ChangeBudget:
+    """The command that makes this change."""
+    return commands.ChangeBudget(
+        budget=event.budget,
+        weight=event.weight,
+        parent=event.parent,
+        reason=event.reason,
+        order=event.order,
+        max_protected_permille=event.max_protected_permille,
+        burst_permille=event.burst_permille,
+    )
 
 
 def _work(job: Job, length_ms: int, saves_permille: int) -> Work:
