@@ -30,7 +30,7 @@ from fairlease.simulator.page.file import problem_of_place, put
 from fairlease.simulator.page.words import FIGURES
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.runs import simulate_lab
-from fairlease.simulator.scenario import lab_1024, workload_digest
+from fairlease.simulator.scenario import lab_1024, must, workload_digest
 from fairlease_schemas.comparison import Comparison, Range, Unplayed
 from fairlease_schemas.units import DAY_MS
 
@@ -39,6 +39,7 @@ Data = dict[str, Any]
 _BAR: Final = 24
 _CELL: Final = 13
 _STOPPED: Final = "stopped before its end"
+LAB_1024: Final = "lab-1024"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -83,7 +84,8 @@ def _limits(path: str | None) -> dict[str, Limit]:
     if path is None:
         return {}
     try:
-        return msgspec.convert(tomllib.loads(Path(path).read_text(encoding="utf-8")), dict[str, Limit])
+        text = must() if path == LAB_1024 else Path(path).read_text(encoding="utf-8")
+        return msgspec.convert(tomllib.loads(text), dict[str, Limit])
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         way_out = 'a line is a figure and its limits: "fulfilment.mean" = { least = 0.98 }, or most, or both'
         raise CommandError(CONTRACT, f"--must {path}: {error}", way_out=way_out) from error

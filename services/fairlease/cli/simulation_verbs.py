@@ -73,7 +73,7 @@ def _add_compare(verbs: "Verbs[Parser]") -> None:
     compare.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
     compare.add_argument("--workers", type=positive, metavar="N", help="processes at a time (one for each core)")
     about = "limits for figures of the first policy; 1 is returned when one is missed"
-    compare.add_argument("--must", metavar="FILE.toml", help=about)
+    compare.add_argument("--must", metavar="FILE.toml|lab-1024", help=about)
     _add_page(compare)
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 WORKLOAD_FILE: Final = "lab-1024.toml"
+LIMITS_FILE: Final = "lab-1024-must.toml"
 IDLE: Final = "idle"
 """The class of work without a window, which is kept outstanding by a figure of its own."""
 
@@ -136,6 +137,11 @@ def workload_bytes() -> bytes:
 def workload_digest() -> str:
     """The SHA-256 of the shipped file, in hex: whoever compares two reports compares this first."""
     return hashlib.sha256(workload_bytes()).hexdigest()
+
+
+def must() -> str:
+    """What the services' own policy has to reach on the reference workload, as `compare --must` reads it."""
+    return resources.files("fairlease.simulator").joinpath(LIMITS_FILE).read_text(encoding="utf-8")
 
 
 def unserviced(cluster: Cluster) -> Cluster:
