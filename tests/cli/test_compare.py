@@ -31,6 +31,30 @@ def test_figures_of_seeds_come_as_data_and_as_a_page(capsys: pytest.CaptureFixtu
     assert page.read_text(encoding="utf-8").startswith('<!DOCTYPE html>\n<html lang="zh-Hans">')
 
 
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", "--policies", "budget-window", "--seeds", "1", *TINY[2:], "-o", "json"),
+        ("simulate", "--workload", "lab-1024", *TINY[2:6], "-o", "json"),
+    ],
+    ids=["compare", "simulate"],
+)
+def test_a_disk_that_is_full_costs_the_page_and_not_the_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    for command in ("cli.compare", "simulator.command"):
+        monkeypatch.setattr(f"fairlease.{command}.put", full)
+    assert main([*words, "--html", str(tmp_path / "page.html")]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["kind"] in ("Comparison", "SimulationReport")
+    assert "No space left on device" in err
+    assert "the answer on standard output is whole" in err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [

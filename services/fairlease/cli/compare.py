@@ -55,12 +55,12 @@ def run(args: argparse.Namespace) -> int:
             f"no run came to its end: {missing[0].policy}, seed {missing[0].seed}: {missing[0].why}",
         )
     found = compared(args.policies, reports, missing, limits, _frame(args, reports[0]))
-    if args.html:
-        put(args.html, comparison_page(found, reports, args.lang))
     if output.form in ("table", "wide"):
         print_text(table_of(found, output.style, args.lang))
     else:
         print_data(output.form, msgspec.json.encode(found), found.policies)
+    if args.html:
+        write_page(args.html, comparison_page(found, reports, args.lang))
     if not is_whole:
         return INTERRUPTED
     return FAILED if found.missed or missing else OK
@@ -78,6 +78,15 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError(USAGE, text, way_out=f"write {args.hosts[0]}x{gpus}")
     if problem := problem_of_place(args.html):
         raise CommandError(USAGE, problem)
+
+
+def write_page(path: str, page: str) -> None:
+    """Write the page, behind the answer: a disk that is full must not cost what was played for hours."""
+    try:
+        put(path, page)
+    except OSError as error:
+        way_out = "the answer on standard output is whole; play it again for a page"
+        raise CommandError(FAILED, f"--html {path}: {error}", way_out=way_out) from error
 
 
 def _limits(path: str | None) -> dict[str, Limit]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlease.cli.compare import ProgressBar, workers_of
+from fairlease.cli.compare import ProgressBar, workers_of, write_page
 from fairlease.cli.exits import CONTRACT, FAILED, INTERRUPTED, OK, USAGE, CommandError, Finding
 from fairlease.cli.history import folded, opened
 from fairlease.cli.output import Output, output_of, print_data, print_text
@@ -25,7 +25,7 @@ from fairlease.core.policy_rules import policy_problems
 from fairlease.simulator.again import Change, play_again
 from fairlease.simulator.comparison import shown, what_if
 from fairlease.simulator.crew import played
-from fairlease.simulator.page.file import problem_of_place, put
+from fairlease.simulator.page.file import problem_of_place
 from fairlease.simulator.page.whatif import whatif_page
 from fairlease.simulator.page.words import FIGURES
 from fairlease.simulator.past import Past, Reading
@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
     _check(past, change)
     again, would = _played(past, change, output)
     found = what_if(past, again, would, _named(args))
-    if args.html:
-        put(args.html, whatif_page(found, past.report, again, would, args.lang))
     if output.form in ("table", "wide"):
         print_text(_table(found, output.style, args.lang))
     else:
         print_data(output.form, msgspec.json.encode(found), [one.job for one in found.jobs])
+    if args.html:
+        write_page(args.html, whatif_page(found, past.report, again, would, args.lang))
     return OK
 
 

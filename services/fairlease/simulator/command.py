@@ -17,6 +17,7 @@ from fairlease.trace.cells import TraceWrong
 from fairlease.trace.complaint import DATA_FORMATS, complain
 
 GOOD: Final = 0
+FAILED: Final = 1
 USAGE: Final = 64
 WRONG_INPUT: Final = 65
 _NUMBERS: Final = re.compile(r"\[\s+([-0-9.,\s]+?)\s+\]")
@@ -33,14 +34,17 @@ def run(args: argparse.Namespace) -> int:
             return complain(problem, USAGE, is_data=is_data)
         with _log(args.log) as log:
             report = simulate(args, log)
-        if args.html:
-            put(args.html, simulation_page(report, args.lang))
     except (TraceWrong, WorkloadWrong, SimulationWrong, OSError) as error:
         return complain(f"{args.trace or args.workload} cannot be simulated\n{error}", WRONG_INPUT, is_data=is_data)
     if is_data:
         sys.stdout.write(as_json(report, is_line=args.output == "jsonl"))
     else:
         sys.stdout.write(_table(report))
+    try:
+        if args.html:
+            put(args.html, simulation_page(report, args.lang))
+    except OSError as error:
+        return complain(f"--html {args.html}: {error}; the answer on standard output is whole", FAILED, is_data=is_data)
     return GOOD
 
 
