@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlease.cli import simulation_verbs
 from fairlease.core.metrics.integral import Period
 from fairlease.simulator.engine import T0
 from fairlease.simulator.machines import Stopping, Work
@@ -251,3 +252,7 @@ def test_under_a_share_policy_idle_work_comes_last_and_who_has_no_room_is_passed
 def test_every_policy_of_the_issue_is_there() -> None:
     named = {"budget-window", "fifo", "sjf", "srtf", "srsf", "static-priority", *SHARED}
     assert set(POLICIES) == named
+
+
+def test_the_command_line_names_every_policy() -> None:
+    assert tuple(POLICIES) == simulation_verbs.POLICIES
