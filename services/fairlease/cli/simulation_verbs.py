@@ -30,8 +30,9 @@ def add_simulations(verbs: "Verbs[Parser]") -> None:
     simulate.add_argument("--days", type=ratio, metavar="N", help="measured days of the workload (30)")
     simulate.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
     simulate.add_argument("--seed", type=whole, default=1, metavar="N", help="of all chance (1)")
-    simulate.add_argument("--policy", choices=("budget-window",), default="budget-window", help="budget-window")
-    simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
+    about = "which rule decides, as of `compare` (budget-window)"
+    simulate.add_argument("--policy", type=name, default="budget-window", metavar="NAME", help=about)
+    simulate.add_argument("--log", metavar="FILE", help="write the log here (`replay` knows that of budget-window)")
     _add_page(simulate)
     _add_compare(verbs)
     _add_whatif(verbs)
