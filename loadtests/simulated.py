@@ -18,6 +18,7 @@ from figure import Figure
 from fairlease.replay.verify import verify
 from fairlease.simulator.runs import simulate_lab, simulate_trace
 from fairlease.trace.reading import read_trace
+from fairlease.trace.wishes import Wishes
 from fairlease.trace.workload import prepare
 from fairlease_schemas.units import DAY_MS
 
@@ -28,8 +29,9 @@ GPUS = 8
 
 def simulated(load: dict[str, Any]) -> list[Figure]:
     """Jobs a second of the trace, seconds for the reference workload, its replay beside it, and the peak of memory."""
-    recorded = read_trace(TRACE, load["trace_hosts"] * GPUS)
-    workload = prepare(recorded, hosts=load["trace_hosts"], gpus_per_host=GPUS, speed=1.0, limit=load["trace_jobs"])
+    recorded = read_trace(TRACE)
+    apart = Wishes(is_apart=True, checkpoint_ms=0)
+    workload = prepare(recorded, hosts=load["trace_hosts"], gpus_per_host=GPUS, limit=load["trace_jobs"], wishes=apart)
     trace_s, report = _timed(lambda: simulate_trace(recorded, workload, policy=POLICY, seed=load["seed"]))
     jobs = report["jobs"]["submitted"]
     facts = {"jobs": jobs, "records": report["decisions"], "cpu_s": round(trace_s, 1)}

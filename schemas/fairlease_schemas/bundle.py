@@ -16,7 +16,6 @@ MAX_BUNDLE_BYTES: Final = 64 * 1024 * 1024
 MAX_BUNDLE_FILES: Final = 20_000
 """Files, directories and links together."""
 PIECE_BYTES: Final = 256 * 1024
-MAX_PIECES: Final = MAX_BUNDLE_BYTES // PIECE_BYTES
 MAX_NAME_BYTES: Final = 1_024
 """Of a path inside a bundle, and of what a link in it points to."""
 KEPT_DAYS: Final = 30

@@ -48,6 +48,15 @@ def test_advice_is_told_beside_the_id(cell: Cell) -> None:
     cell.plan.advice = (Advice(field="spec.min_runtime", rule="1.18", text="a shorter window starts sooner"),)
     seen = cell.run(*SUBMIT, "--", "true")
     assert seen == (OK, f"{JOB}\n", "advice: spec.min_runtime: a shorter window starts sooner (rule 1.18)\n")
+
+
+def test_advice_has_one_form_as_data_whichever_command_it_comes_with(cell: Cell) -> None:
+    cell.plan.advice = (Advice(field="spec.min_runtime", rule="1.18", text="a shorter window starts sooner"),)
+    told = [
+        cell.run(*words).err for words in ((*SUBMIT, "-o", "json", "--", "true"), ("job", "hold", JOB, "-o", "json"))
+    ]
+    facts = {"kind": "Advice", "field": "spec.min_runtime", "rule": "1.18", "text": "a shorter window starts sooner"}
+    assert [json.loads(line) for line in told] == [facts, facts]
     assert cell.run(*SUBMIT, "--quiet", "--", "true").err == ""
 
 

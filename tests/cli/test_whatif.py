@@ -75,7 +75,7 @@ def test_a_change_that_is_none_is_refused_before_anything_is_played(
     def begun(*_: object) -> None:
         pytest.fail("a run began")
 
-    monkeypatch.setattr("fairlease.cli.whatif.played", begun)
+    monkeypatch.setattr("fairlease.cli.whatif.played_twice", begun)
     found, out, err = told(capsys, log, *words)
     assert (found, out) == (code, "")
     assert expected in err

@@ -4,7 +4,6 @@ import pytest
 
 from fairlease.core import contract_rules
 from fairlease_schemas import contract
-from fairlease_schemas.cycle import Licence
 from fairlease_schemas.envelope import Misshapen
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Advice, JobAdmitted, JobRefused, Problem
@@ -242,14 +241,6 @@ def test_a_window_over_the_whole_timeout_is_admitted_with_advice() -> None:
         advice=(Advice(field="spec.min_runtime", rule="1.18", text=text),),
     )
     cell().when(submitted("r1", min_runtime_ms=2 * HOUR)).then(advised)
-
-
-def test_idle_work_is_granted_without_a_window() -> None:
-    here = cell()
-    event = admitted("r1", min_runtime_ms=0)
-    here.when(submitted("r1", min_runtime_ms=0)).then(event).follows(
-        granted(event.job, on(1, 0), window_ms=0, licence=Licence.IDLE)
-    )
 
 
 def test_problems_found_at_the_edge_are_the_refusal() -> None:

@@ -13,10 +13,13 @@ import json
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from fairlease.agent import identity
@@ -25,12 +28,16 @@ from fairlease.cli.exits import CommandError
 from fairlease.cli.parser import parse
 from fairlease.cli.verbs import build
 from fairlease.runtime.spans import trace_id
+from fairlease.simulator.comparison import Limit, figures_of
+from fairlease.simulator.runs import simulate_lab
 from fairlease_schemas.codec import Unreadable, canonical, understood
 from fairlease_schemas.contract import body, read_contract, scheduling_fields
 from fairlease_schemas.generate import json_schemas
 from fairlease_schemas.job import Problem, Request
+from fairlease_schemas.units import HOUR_MS
 from tests.contract.test_docs import pages
 from tests.contract.test_generated import accepts
+from tests.docs.mistakes import told
 from tests.docs.session import INTERRUPT, NOT_RUN, SESSIONS, Fence, Names, Typed, commands, fences
 from tests.house.tree import ROOT, at, report, write
 
@@ -315,12 +322,35 @@ def _plain(fence: Fence, page: Path) -> Iterator[str]:
             yield str(error)
 
 
+def _toml(fence: Fence, _page: Path) -> Iterator[str]:
+    """Limits of a comparison, each of a figure that a report has."""
+    try:
+        limits = msgspec.convert(tomllib.loads(fence.body), dict[str, Limit])
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        yield f"is no file for --must: {error}"
+    else:
+        yield from (f"no report has a figure {name}" for name in limits if name not in _figures())
+
+
+@cache
+def _figures() -> frozenset[str]:
+    report = simulate_lab(policy="budget-window", seed=1, hosts=1, measured_ms=HOUR_MS // 4, warm_up_ms=1)
+    return frozenset(figures_of(report))
+
+
+def _told(fence: Fence, _page: Path) -> Iterator[str]:
+    """What the code says of a file with such mistakes, line by line."""
+    yield from (f"nothing says: {line}" for line in fence.body.splitlines() if line not in told())
+
+
 CHECKS: Final[dict[str, Check]] = {
     "sh": _shell,
     "console": _session,
     "python": _python,
     "json": _json,
     "yaml": _yaml,
+    "toml": _toml,
+    "text": _told,
     "": _plain,
 }
 
@@ -383,7 +413,10 @@ def test_the_digest_on_the_page_is_the_bodys() -> None:
 
 # the rules of this file, failing ---------------------------------------------------------------------------------
 WRONG: Final = {
-    "a language nobody knows": "```toml\na = 1\n```",
+    "a language nobody knows": "```cobol\nSTOP RUN.\n```",
+    "limits that are none": '```toml\n"fulfilment.mean" = { lowest = 0.9 }\n```',
+    "limits of a figure that there is not": '```toml\n"fulfilment.average" = { least = 0.9 }\n```',
+    "what nobody is told": "```text\ntrace.csv: row 7: is no good\n```",
     "a script that is none": "```sh\nfor x in; do\n```",
     "a command that does not exist": "```sh\nexport A=1 | FAIRLEASE_HOME=x fairlease fly\n```",
     "a command inside another": '```console\n$ kill "$(fairlease fly | cut -c1)"\n```',

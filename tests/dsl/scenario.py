@@ -28,7 +28,6 @@ from fairlease_schemas.reports import CheckpointDone, HostUp, RunGone, RunStarte
 from fairlease_schemas.units import MAX_LENGTH_MS, format_length, parse_length_ms
 from tests.dsl.cell import SERVICES, T0, Cell, inventory, submitted
 
-STOP_MARGIN_MS = Policy().stop_margin_ms
 ANY_WINDOW = (WindowBound(up_to_gpus=1 << 30, shortest_ms=1, longest_ms=MAX_LENGTH_MS),)
 
 
@@ -87,10 +86,6 @@ class Tended(Cell):
                 assert len(self.records) > before, f"due at {due_ms - T0} ms, and nobody had anything to say"
             self.rest()
         self.now_ms = until_ms
-
-    def acts_due(self) -> bool:
-        """Whether an agent has something to do at this very instant."""
-        return bool(self._acts) and self._acts[0][0] <= self.now_ms
 
     def _look(self, attempt_id: str, name: str) -> None:
         """What the agents of an attempt plan to do about their orders."""

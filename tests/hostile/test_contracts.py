@@ -18,10 +18,8 @@ from fairlease.cli.exits import CONTRACT, OK, CommandError
 from fairlease.cli.submission import read_submission
 from fairlease.runtime import edge
 from fairlease.runtime.bus import Message
-from fairlease.runtime.streams import wanted
 from fairlease_schemas.commands import SubmitJob
 from fairlease_schemas.envelope import Answer, Misshapen, Submitted, Unreadable
-from fairlease_schemas.subjects import Subjects
 from tests.hostile.corpus import MOST_BYTES, MOST_CPU_S, Entry, cost, entries, hidden_in, made
 from tests.hostile.counted import CORPUS, Bill
 from tests.house.tree import ROOT, report
@@ -48,8 +46,6 @@ WRONG_TYPES: tuple[Any, ...] = (
     "9" * 500,
 )
 WORDS = parser.parse(["submit", "job.yaml", "--request-id", "r1"], verbs.build())
-SUBJECTS = Subjects("lab")
-INBOX_BYTES = wanted(SUBJECTS, ("ann",))[SUBJECTS.inbox_stream("ann")]["max_msg_size"]
 
 
 # the two doors ---------------------------------------------------------------------------------------

@@ -126,6 +126,18 @@ async def test_a_client_that_needs_nothing_of_ours_gets_in_by_the_authority_and_
         assert said in (out + err).decode()
 
 
+async def test_a_backup_of_a_sealed_cell_is_made_and_restored_sealed_by_an_authority_of_its_own(
+    up: Sealed, tmp_path: Path
+) -> None:
+    code, _, err = await up.run("backup", str(tmp_path / "cell.backup"))
+    assert code == OK, err
+    again = {"FAIRLEASE_HOME": str(tmp_path / "again"), "FAIRLEASE_URL": ""}
+    code, _, err = await up.run("restore", str(tmp_path / "cell.backup"), **again)
+    assert code == OK, err
+    assert json.loads((tmp_path / "again" / CELL_FILE).read_text())["tls"] is True
+    assert not (tmp_path / "again/tls").exists()
+
+
 async def test_started_again_it_is_sealed_still_and_plain_only_when_that_is_said(up: Sealed) -> None:
     for words, scheme in (((), "tls"), (("--no-tls",), "nats"), ((), "nats"), (("--tls",), "tls")):
         assert up.process is not None

@@ -335,7 +335,6 @@ def often(**weights: int) -> st.SearchStrategy[Step]:
 
 
 STEPS = often(submits=10, waits=5, debugs=2, seldom=2)
-CALM = often(submits=2, waits=1)
 
 
 POLICIES = policies()

@@ -1,12 +1,12 @@
 """Policies in the engine against the plain simulator, which shares nothing with them, and against known answers."""
 
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fairlease.cli import simulation_verbs
 from fairlease.core.metrics.integral import Period
 from fairlease.simulator.engine import T0
 from fairlease.simulator.machines import Stopping, Work
@@ -19,6 +19,7 @@ from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Request
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tests.house.tree import ROOT
 from tests.simulator import naive_shares
 from tests.simulator.naive_sim import (
     Answer,
@@ -249,10 +250,8 @@ def test_under_a_share_policy_idle_work_comes_last_and_who_has_no_room_is_passed
     assert starts == [0, 1, HOUR_MS + 1, 2 * HOUR_MS + 1]
 
 
-def test_every_policy_of_the_issue_is_there() -> None:
-    named = {"budget-window", "fifo", "sjf", "srtf", "srsf", "static-priority", *SHARED}
-    assert set(POLICIES) == named
-
-
-def test_the_command_line_names_every_policy() -> None:
-    assert tuple(POLICIES) == simulation_verbs.POLICIES
+def test_the_page_names_every_policy_there_is_and_no_other() -> None:
+    page = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
+    table = page.partition("## Policies\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+    assert [name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)] == list(POLICIES)

@@ -185,6 +185,16 @@ def test_every_job_of_a_trace_comes_to_its_end(capsys: pytest.CaptureFixture[str
     assert {"rule": "no outcome is recorded: every job succeeds", "count": 40} in report["rules"]
 
 
+def test_a_trace_is_played_by_the_policy_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "--trace", str(PHILLY), "--hosts", "1x8", "--limit", "12", "-o", "json", "--policy"]
+    reports = []
+    for policy in ("fifo", "sjf"):
+        assert main([*words, policy]) == 0
+        reports.append(json.loads(capsys.readouterr().out))
+    assert [report["policy"] for report in reports] == ["fifo", "sjf"]
+    assert reports[1]["wait"]["all"]["mean_s"] < reports[0]["wait"]["all"]["mean_s"]
+
+
 def test_a_wrong_cell_of_a_trace_is_told_with_its_line_and_column(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +210,7 @@ def test_a_wrong_cell_of_a_trace_is_told_with_its_line_and_column(
         ["--workload", "lab-1024", "--limit", "3"],
         ["--workload", "lab-1024", "--hosts", "4x4"],
         ["--trace", "x.csv", "--days", "3"],
+        ["--workload", "lab-1024", "--policy", "best"],
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: list[str]) -> None:

@@ -41,7 +41,7 @@ from fairlease.runtime.connection import Connection, connect, end_reconnecting, 
 from fairlease.runtime.errors import BusAway
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.spans import Spans
-from fairlease.runtime.tasks import end
+from fairlease.runtime.tasks import end, heed_cancellation
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.orders import HostOrder
 from fairlease_schemas.subjects import BEGIN, VERBS, Subjects
@@ -113,17 +113,10 @@ class Link:
         try:
             reply = await self.connection.request(subject, body, timeout=patience_s)
         except (nats.errors.Error, OSError) as error:
-            _heed_cancellation()
+            heed_cancellation()
             raise BusAway(f"{subject}: {type(error).__name__}: {error}") from error
-        _heed_cancellation()
+        heed_cancellation()
         return reply
-
-
-def _heed_cancellation() -> None:
-    """Ends a task that was cancelled while the client waited with `wait_for`, which may swallow that (Python 3.11)."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 async def serve(

@@ -24,8 +24,8 @@ from fairlease.cli.exits import FAILED, INTERRUPTED, OK, TERMINAL, USAGE, Comman
 from fairlease.cli.link import Answer, Link, linked
 from fairlease.cli.logs import job_view
 from fairlease.cli.output import Output, output_of
-from fairlease.cli.watch import Step, Watch, heed_interrupt
-from fairlease.runtime.tasks import end
+from fairlease.cli.watch import Step, Watch
+from fairlease.runtime.tasks import end, heed_cancellation
 from fairlease_schemas.attach import HEARTBEAT_S, MOST_TYPED_BYTES, AttachAnswer, AttachQuestion, Shown, Taken, Typed
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import AttemptView, JobView
@@ -130,7 +130,7 @@ class _Visit:
     async def go_on(self, watching: "asyncio.Task[Answer]") -> Answer | None:
         """The job as it ended; None when the person detached."""
         while not watching.done():
-            heed_interrupt()
+            heed_cancellation()
             place = await self._place()
             end = _End.LOST
             if place is not None:
@@ -190,7 +190,7 @@ class _Visit:
 
     async def _talk(self, place: _Place, output: str, heard: Subscription) -> _End:
         answer = await self._ask(place, output)
-        heed_interrupt()
+        heed_cancellation()
         if answer is None or answer.is_soon:
             return _End.LOST
         if answer.is_over:
@@ -283,7 +283,7 @@ class Session:
             self._told = self._shown
             typed = Typed(data=data, rows=rows, cols=cols, seen=self._shown, is_leaving=is_leaving)
             taken = await self._said(typed)
-            heed_interrupt()
+            heed_cancellation()
             if is_leaving:
                 return _End.DETACHED
             if taken is None or taken.problem or self._has_lost(taken):

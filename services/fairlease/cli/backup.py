@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fairlease.agent.layout import LIFE, sync_directory, write_whole
+from fairlease.agent.layout import LIFE, write_whole
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.up import remembered
@@ -34,6 +34,7 @@ from fairlease.runtime.permissions import Plan, identities
 from fairlease.runtime.settings import Settings, read_settings, url_in
 from fairlease.runtime.streams import wanted
 from fairlease.runtime.version import version
+from fairlease.runtime.whole_file import sync_names
 
 _OPENS_S: Final = 120.0
 """How long a copied store may take to be read: a large one is looked through as after a crash."""
@@ -229,7 +230,7 @@ def _put(state: Path, home: Path) -> None:
     except OSError as error:
         way_out = "set FAIRLEASE_HOME to a directory below it, for a whole cell is put in its place at once"
         raise CommandError(FAILED, f"{home}: cannot be replaced ({error.strerror})", way_out=way_out) from error
-    sync_directory(str(home.parent))
+    sync_names(home.parent)
 
 
 @contextlib.contextmanager

@@ -7,26 +7,23 @@ the proposal saw. What is told to the cell is what stands on the screen, as inte
 import argparse
 import asyncio
 import tempfile
-from contextlib import closing
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
-from fairlease.cli.compare import ProgressBar, workers_of
-from fairlease.cli.exits import FAILED, INTERRUPTED, USAGE, CommandError
+from fairlease.cli.exits import FAILED, USAGE, CommandError
 from fairlease.cli.history import Log, folded, opened
 from fairlease.cli.link import Receipt, linked
 from fairlease.cli.output import Output, output_of, print_text
 from fairlease.cli.table import Column, Style, table
+from fairlease.cli.twice import played_twice
 from fairlease.cli.wishes import tell
 from fairlease.cli.wording import length, share
 from fairlease.core.change import MAX_BUDGETS, digest_of
 from fairlease.core.metrics.integral import Period
-from fairlease.simulator.again import SEED, Change, play_again
-from fairlease.simulator.crew import played
+from fairlease.simulator.again import SEED, Change
 from fairlease.simulator.past import Past, Reading
 from fairlease_schemas.commands import ChangeBudget, ReportChange
 from fairlease_schemas.explain import ProposalRow, ProposalsView
@@ -44,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     change = change_of(row)
     with opened(args.log) as log:
         past = _past(log, row, output)
-    again, would = _played(past, change, output)
+    _check(past, change)
+    again, would = played_twice(past, change, output)
     report = report_of(row, past, again, would)
     if output.form in ("table", "wide"):
         print_text(_table(report, output.style))
@@ -111,27 +109,13 @@ def _past(log: Log, row: ProposalRow, output: Output) -> Past:
         return reading.past(folded(seen, ended, reading.take, output))
 
 
-def _played(past: Past, change: Change, output: Output) -> tuple[Data, Data]:
-    """(without the change, with it), each in a process of its own."""
+def _check(past: Past, change: Change) -> None:
+    """CommandError for a budget that the log does not know."""
     known = {heard.said.budget for heard in past.heard if isinstance(heard.said, ChangeBudget)}
     unknown = sorted(set(change.weights) - known)
     if unknown:
         text = f"the proposal makes a budget {unknown[0]}, for which nobody in the log has any work"
         raise CommandError(USAGE, text, way_out=_FORCE)
-    bar = ProgressBar(2, output)
-    reports: dict[int, Data] = {}
-    plays = [partial(play_again, past=past, change=one) for one in (Change(), change)]
-    try:
-        with closing(played(plays, workers_of(None), lambda permille: bar.show(permille, len(reports)))) as results:
-            for result in results:
-                if result.report is None:
-                    raise CommandError(FAILED, f"the log cannot be played again: {result.why}")
-                reports[result.number] = result.report
-    except KeyboardInterrupt:
-        raise CommandError(INTERRUPTED, "interrupted before both were played to their end") from None
-    finally:
-        bar.clear()
-    return reports[0], reports[1]
 
 
 # the report ------------------------------------------------------------------------------------------

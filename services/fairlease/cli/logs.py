@@ -13,7 +13,7 @@ from typing import Final
 from fairlease.cli.exits import FAILED, OK, TERMINAL, CommandError
 from fairlease.cli.link import Link, LogPage, linked
 from fairlease.cli.output import Output, output_of, print_text, say
-from fairlease.cli.watch import heed_interrupt
+from fairlease.runtime.tasks import heed_cancellation
 from fairlease_schemas.explain import AttemptView, JobView
 
 PAGE_BYTES: Final = 64 * 1024
@@ -100,7 +100,7 @@ async def _read(link: Link, attempt: str, host: str, pen: Pen) -> None:
     """Print what is there now."""
     offset = 0
     while True:
-        heed_interrupt()
+        heed_cancellation()
         page = _advanced(await link.read_log(host, attempt, offset, PAGE_BYTES), offset, host)
         if page.problem:
             raise CommandError(FAILED, f"no log from {host}: {page.problem}")
@@ -133,7 +133,7 @@ class Follower:
         """Print from attempt `first` (the latest there is) until the job is over, or only that one."""
         wanted = first
         while True:
-            heed_interrupt()
+            heed_cancellation()
             view = await self._fresh()
             attempts = view.attempts if view is not None else ()
             if wanted is None and attempts:
@@ -157,7 +157,7 @@ class Follower:
         offset = 0
         is_last = False
         while True:
-            heed_interrupt()
+            heed_cancellation()
             page = await self._page(host, attempt.attempt, offset)
             if page.data:
                 pen.write(page.data)

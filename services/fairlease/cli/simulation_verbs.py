@@ -1,7 +1,5 @@
 """The words of what runs in virtual time: `simulate`, `compare`, `whatif`, and their options."""
 
-from typing import Final
-
 from fairlease.cli.leaves import Verbs, command
 from fairlease.cli.parser import (
     Parser,
@@ -19,12 +17,6 @@ from fairlease.cli.parser import (
     whole,
 )
 
-POLICIES: Final = (
-    *("budget-window", "fifo", "sjf", "srtf", "srsf"),
-    *("static-priority", "fair-tree", "hadoop-fair", "usage-decay", "kai-time"),
-)
-"""Those of simulator/policies.py, by name: the words of the command line load none of it."""
-
 
 def add_simulations(verbs: "Verbs[Parser]") -> None:
     """`simulate`, `compare` and `whatif`."""
@@ -38,14 +30,9 @@ def add_simulations(verbs: "Verbs[Parser]") -> None:
     simulate.add_argument("--days", type=ratio, metavar="N", help="measured days of the workload (30)")
     simulate.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
     simulate.add_argument("--seed", type=whole, default=1, metavar="N", help="of all chance (1)")
-    simulate.add_argument(
-        "--policy",
-        choices=POLICIES,
-        default=POLICIES[0],
-        metavar="NAME",
-        help=f"{POLICIES[0]}, or {', '.join(POLICIES[1:])}",
-    )
-    simulate.add_argument("--log", metavar="FILE", help="write the log here, for `fairlease replay`")
+    about = "which rule decides, as of `compare` (budget-window)"
+    simulate.add_argument("--policy", type=name, default="budget-window", metavar="NAME", help=about)
+    simulate.add_argument("--log", metavar="FILE", help="write the log here (`replay` knows that of budget-window)")
     _add_page(simulate)
     _add_compare(verbs)
     _add_whatif(verbs)

@@ -14,6 +14,7 @@ from nats.aio.subscription import Subscription
 
 from fairlease.cli.exits import AWAY, NOT_STARTED, TERMINAL, CommandError
 from fairlease.cli.link import Answer, Link
+from fairlease.runtime.tasks import heed_cancellation
 from fairlease_schemas.codec import Unreadable, understood
 from fairlease_schemas.explain import AsOf, FeedEvent, JobView
 
@@ -43,17 +44,6 @@ class Step(NamedTuple):
         return {"kind": "Progress", **self._asdict()}
 
 
-def heed_interrupt() -> None:
-    """End a wait that was interrupted, although the interruption got lost; asyncio.CancelledError.
-
-    `asyncio.wait_for` of Python 3.11, which the bus's client waits by, drops a cancellation that comes in the same turn
-    of the loop as what it waits for. The task still knows that it was asked to end.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
 class Watch:
     """The wait for one job; `tell` hears each change of its state once."""
 
@@ -78,7 +68,7 @@ class Watch:
         start_by = heard_at + start_timeout_ms / 1000 if start_timeout_ms is not None else float("inf")
         is_over = False
         while True:
-            heed_interrupt()
+            heed_cancellation()
             if self._now() >= poll_at:
                 answer = await self._view()
                 if answer is not None and answer.view.state in TERMINAL:  # type: ignore[union-attr]  # _view checked it

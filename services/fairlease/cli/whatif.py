@@ -7,24 +7,22 @@ the answer: the log played again without the change shows what they cost.
 import argparse
 import tomllib
 from collections.abc import Mapping
-from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from fairlease.cli.compare import ProgressBar, workers_of, write_page
-from fairlease.cli.exits import CONTRACT, FAILED, INTERRUPTED, OK, USAGE, CommandError, Finding
+from fairlease.cli.compare import write_page
+from fairlease.cli.exits import CONTRACT, FAILED, OK, USAGE, CommandError, Finding
 from fairlease.cli.history import folded, opened
 from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, facts, table
+from fairlease.cli.twice import played_twice
 from fairlease.cli.wording import count, length
 from fairlease.core.metrics.integral import Period
 from fairlease.core.policy_rules import policy_problems
-from fairlease.simulator.again import Change, play_again
+from fairlease.simulator.again import Change
 from fairlease.simulator.comparison import shown, what_if
-from fairlease.simulator.crew import played
 from fairlease.simulator.page.file import problem_of_place
 from fairlease.simulator.page.whatif import whatif_page
 from fairlease.simulator.page.words import FIGURES
@@ -49,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(USAGE, problem)
     past = _past(args.log, output)
     _check(past, change)
-    again, would = _played(past, change, output)
+    again, would = played_twice(past, change, output)
     found = what_if(past, again, would, _named(args))
     if output.form in ("table", "wide"):
         print_text(_table(found, output.style, args.lang))
@@ -69,24 +67,6 @@ def _past(path: str, output: Output) -> Past:
         period = Period(log.first_ms - 1, log.last_ms)
         reading = Reading(period)
         return reading.past(folded(log, period, reading.take, output))
-
-
-def _played(past: Past, change: Change, output: Output) -> tuple[Data, Data]:
-    """(the past as it was, and with the change), each played in a process of its own."""
-    plays = [partial(play_again, past=past, change=one) for one in (Change(), change)]
-    bar = ProgressBar(len(plays), output)
-    reports: dict[int, Data] = {}
-    try:
-        with closing(played(plays, workers_of(None), lambda permille: bar.show(permille, len(reports)))) as results:
-            for result in results:
-                if result.report is None:
-                    raise CommandError(FAILED, f"the log cannot be played again: {result.why}")
-                reports[result.number] = result.report
-    except KeyboardInterrupt:
-        raise CommandError(INTERRUPTED, "interrupted before both were played to their end") from None
-    finally:
-        bar.clear()
-    return reports[0], reports[1]
 
 
 # the change ------------------------------------------------------------------------------------------

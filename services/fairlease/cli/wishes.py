@@ -13,7 +13,7 @@ import msgspec
 
 from fairlease.cli.exits import FAILED, OK, USAGE, CommandError, Finding
 from fairlease.cli.link import Receipt, linked
-from fairlease.cli.output import output_of, print_data, print_text, say
+from fairlease.cli.output import output_of, print_data, print_text, say_advice
 from fairlease.cli.screens import drain_told, names
 from fairlease.cli.table import printable
 from fairlease_schemas.codec import nfc
@@ -52,7 +52,7 @@ def tell(args: argparse.Namespace, receipt: Receipt, what: str) -> int:
     if receipt.answer.outcome == "refused":
         raise refusal(receipt.answer, FAILED, f"{what}: refused")
     for advice in receipt.answer.advice:
-        say(output, f"advice: {advice.field}: {printable(advice.text)} (rule {advice.rule})", {"advice": advice.text})
+        say_advice(output, advice)
     return OK
 
 

@@ -26,6 +26,7 @@ import msgspec
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.keys import KEYS
 from fairlease.runtime.standstill import STORE
+from fairlease.runtime.whole_file import sync_names
 from fairlease_schemas.codec import Unreadable, understood
 
 FORM: Final = 1
@@ -232,8 +233,4 @@ def _made(path: Path, mode: int) -> IO[bytes]:
 def _sync(directory: Path) -> None:
     """What stands in a directory, by its names, is on disk."""
     with suppress(OSError):  # some file systems have no such thing
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_names(directory)

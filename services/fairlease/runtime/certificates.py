@@ -28,6 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fairlease.runtime.bus_server import locked
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.tls import AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY, TLS, certificates_of
+from fairlease.runtime.whole_file import sync_names
 from fairlease_schemas.address import is_address
 
 AUTHORITY_DAYS: Final = 3_652
@@ -310,9 +311,9 @@ def _put(home: Path, signer: _Signer, names: tuple[str, ...]) -> Certificates:
             if other.is_file() and other.name not in (AUTHORITY_KEY, AUTHORITY, KEY, CERTIFICATE):
                 shutil.copy2(other, fresh)
         current.rename(old)
-    _sync(fresh)
+    sync_names(fresh)
     fresh.rename(current)
-    _sync(home)
+    sync_names(home)
     _remove(old)
     return _read(home)
 
@@ -336,11 +337,3 @@ def _write(path: Path, data: bytes, mode: int) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlease.runtime.bus_server import MAX_PAYLOAD
 from fairlease.runtime.keys import AUDIT, DEPLOYER, agent_name, auditor_name, client_name, service_name
-from fairlease.runtime.streams import KIB, wanted
+from fairlease.runtime.streams import KIB, any_last, wanted
 from fairlease_schemas import commands, reports
 from fairlease_schemas.bundle import MANIFEST_PIECE, PIECE_BYTES
 from fairlease_schemas.subjects import SCOPES, SERVICES, TIMED, VERBS, Subjects
@@ -117,11 +117,11 @@ class _Table:
             verbs.append(f"STREAM.MSG.GET.{getattr(s, _READ_BACK[name] + '_stream')}")
         stores = [s.log(name, "*")] if name in SCOPES else []
         if name in TIMED:
-            stores += [_open(s.timer(name, 0)), _open(s.schedule(name, 0))]
+            stores += [any_last(s.timer(name, 0)), any_last(s.schedule(name, 0))]
         stores += {
             "admission": [s.contract("*")],
             "preemption": [s.order(host) for host in self._hosts],
-            "explainer": [_open(s.answer("*", 0)), s.feed("*", "*", "*")],
+            "explainer": [any_last(s.answer("*", 0)), s.feed("*", "*", "*")],
         }.get(name, [])
         renewals = [Way(agent_name(a), s.lease(h), s.lease(h)) for a, hosts in self._plan.agents for h in hosts]
         return Identity(
@@ -161,7 +161,7 @@ class _Table:
         A bot sends commands about hosts alone, about its own where it has some, and has neither code nor terminals.
         """
         s, explainer = self._s, service_name("explainer")
-        answers = _open(s.answer(account, 0))
+        answers = any_last(s.answer(account, 0))
         is_bot = account in self._plan.bots
         questions = self._questions()
         questions += [
@@ -250,8 +250,3 @@ def _reads(stream: str) -> list[str]:
 
 def _same(account: str, subject: str) -> Way:
     return Way(account, subject, subject)
-
-
-def _open(subject: str) -> str:
-    """The subject with its last token open."""
-    return subject.rpartition(".")[0] + ".*"

@@ -16,6 +16,8 @@ from typing import Final
 
 import msgspec
 
+from fairlease.runtime.whole_file import sync_names
+
 log = logging.getLogger("fairlease.snapshot")
 
 KEPT: Final = 2
@@ -80,11 +82,7 @@ class SnapshotStore:
             fresh.replace(path)
         finally:
             fresh.unlink(missing_ok=True)  # a part of one would keep the room that a full disk wants
-        directory = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_names(self._directory)
         for old in self._paths()[KEPT:]:
             old.unlink(missing_ok=True)
 

@@ -90,7 +90,7 @@ def wanted(subjects: Subjects, accounts: tuple[str, ...] = ()) -> dict[str, dict
         },
         **{subjects.timers_stream(service): _timers(subjects, service) for service in TIMED},
         subjects.feed_stream: {
-            "subjects": [_any_last(subjects.answer("*", 0)), subjects.feed("*", "*", "*")],
+            "subjects": [any_last(subjects.answer("*", 0)), subjects.feed("*", "*", "*")],
             "discard": "old",
             "max_msg_size": 256 * KIB,
             "max_age": 30 * _DAY_NS,
@@ -195,7 +195,7 @@ async def inboxes(client: Client, subjects: Subjects) -> list[str]:
 
 def timer_subjects(subjects: Subjects, service: str) -> str:
     """Where the timers of a service fire."""
-    return _any_last(subjects.timer(service, 0))
+    return any_last(subjects.timer(service, 0))
 
 
 def _timers(subjects: Subjects, service: str) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _timers(subjects: Subjects, service: str) -> dict[str, Any]:
     Fired timers carry a TTL.
     """
     return {
-        "subjects": [timer_subjects(subjects, service), _any_last(subjects.schedule(service, 0))],
+        "subjects": [timer_subjects(subjects, service), any_last(subjects.schedule(service, 0))],
         "discard": "old",
         "max_msgs_per_subject": 1,
         "max_msg_size": 1 * KIB,
@@ -267,6 +267,6 @@ def _bundles(subjects: Subjects) -> dict[str, Any]:
     }
 
 
-def _any_last(subject: str) -> str:
+def any_last(subject: str) -> str:
     """The subject with its last token open."""
     return subject.rpartition(".")[0] + ".*"

@@ -47,6 +47,17 @@ class Tasks:
             self._failed.set()
 
 
+def heed_cancellation() -> None:
+    """Ends a wait that was called off, although the cancellation got lost; asyncio.CancelledError.
+
+    `asyncio.wait_for` drops one that comes in the same turn of the loop as what it waits for. The task still knows that
+    it was asked to end.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancels these tasks until they are gone; their errors are theirs."""
     left = {task for task in tasks if not task.done()}

@@ -1,4 +1,4 @@
-"""A small file that is replaced whole: who reads it finds the old one or the new one, also after a power cut."""
+"""Files that outlive a power cut: a small one replaced whole, of which readers find the old or the new, and names."""
 
 import os
 import secrets
@@ -16,3 +16,12 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def sync_names(directory: Path) -> None:
+    """What stands in a directory, by its names, is on disk. OSError where the file system knows no such thing."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

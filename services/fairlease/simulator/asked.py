@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import IO, Any, Final
 
+from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.runs import simulate_lab, simulate_trace
 from fairlease.simulator.workload_file import scenario_of
 from fairlease.trace.reading import read_trace
@@ -34,6 +35,8 @@ def problem_of(args: argparse.Namespace) -> str:
     """Why these options do not go together; empty when they do. OSError or WorkloadWrong for a workload in a file."""
     if _is_same(args.log, args.trace or args.workload):
         return f"--log {args.log} is the file that is read, and would be lost: name another"
+    if args.policy not in POLICIES:
+        return f"--policy: {args.policy!r} is not a policy: write one of {', '.join(POLICIES)}"
     if args.workload:
         if given := _given(args, _OF_A_TRACE):
             return f"{given} is of a trace, and --workload {args.workload} is none: leave it out, or name a --trace"

@@ -29,6 +29,7 @@ from fairlease.runtime.errors import ShellError
 from fairlease.runtime.follower import Entry, Follower
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.supervisor import Supervisor, agent_part, service_parts
+from fairlease.runtime.tasks import heed_cancellation
 from fairlease.trace.recorded import Outcome
 from fairlease.trace.wishes import ACCOUNT
 from fairlease.trace.workload import Task, Workload
@@ -228,7 +229,7 @@ class _Player:
                 self._skip_gap()
                 await self._tell()
                 await self._wait()
-                _heed_cancellation()
+                heed_cancellation()
         except BaseException:
             await self._leave_nothing_running()
             raise
@@ -368,10 +369,3 @@ class _Player:
                 while self._book.world.live or self._book.settled < self._submitted:
                     self._book.news.clear()
                     await self._book.news.wait()
-
-
-def _heed_cancellation() -> None:
-    """Ends a task that was cancelled inside the client's `wait_for`, which may swallow that (Python 3.11)."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
