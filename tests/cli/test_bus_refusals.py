@@ -20,7 +20,7 @@ def test_a_server_program_of_another_machine_is_told(
     program = tmp_path / "nats-server"
     program.write_bytes(b"\x7fELF of nothing")
     program.chmod(0o755)
-    (tmp_path / "bus-1.conf").touch()
+    (tmp_path / "bus-1.conf").write_text('include "accounts.conf"\n')
     monkeypatch.setenv(OWN_SERVER, str(program))
     assert main(["bus", "serve", str(tmp_path / "bus-1.conf")]) == 7
     assert f"{program}: cannot be started (Exec format error); install" in capsys.readouterr().err

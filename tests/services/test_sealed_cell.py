@@ -64,7 +64,7 @@ async def test_a_bus_that_cannot_be_started_again_says_why_until_it_can(
     key = path.read_bytes()
     path.write_bytes(b"")
     os.kill(renewed.bus_pid, signal.SIGKILL)
-    await eventually(lambda: any("the bus does not start: " in line for line in caplog.messages), 20)
+    await eventually(lambda: any("the bus cannot be started, trying on: " in line for line in caplog.messages), 20)
     path.write_bytes(key)
     async with asyncio.timeout(30):
         while True:

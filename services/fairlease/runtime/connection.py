@@ -120,7 +120,8 @@ class Connection(Client):
         self.guard.is_closing = True
         try:
             await super().close()
-        except (OSError, asyncio.CancelledError, nats.errors.Error):
+        except (OSError, asyncio.CancelledError, nats.errors.Error, AttributeError, AssertionError):
+            # The last two are what the client, and Python's TLS, say of a connection that was lost, or never made.
             log.debug("bus: the socket was gone before the close", exc_info=True)
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
