@@ -76,6 +76,32 @@ def test_acceptance_names_a_report_or_force(cell: Cell) -> None:
     assert body == {"proposal": "wider", "is_forced": True, "reason": "now"}
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(
+            ("set", "wide", "--set", "margin_permille=50", "--propose", "wider"),
+            "proposing wider: accepted; nothing has changed yet, next: fairlease policy simulate wider\n",
+            id="a proposal",
+        ),
+        pytest.param(("accept", "wider"), "accepting wider: accepted\n", id="an acceptance"),
+        pytest.param(
+            ("accept", "wider", "--force"),
+            "accepting wider: accepted; forced, it holds once two accounts have said so, and until then"
+            " `fairlease policy proposals` lists it\n",
+            id="a word that may be the first of two",
+        ),
+    ],
+)
+def test_what_does_not_hold_yet_says_so(cell: Cell, words: tuple[str, ...], said: str) -> None:
+    assert cell.run("policy", *words).out == said
+
+
+def test_a_proposed_budget_says_that_nothing_changed(cell: Cell) -> None:
+    seen = cell.run("budget", "set", "vision", "--weight", "3", "--propose", "heavier")
+    assert seen.out == "proposing heavier: accepted; nothing has changed yet, next: fairlease policy simulate heavier\n"
+
+
 def test_a_refusal_names_the_rule_and_the_way_out(cell: Cell) -> None:
     cell.plan.outcome = "refused"
     cell.plan.problems = (Problem(field="name", rule="10.1", value="wide", limit="a proposal", way_out="simulate it"),)

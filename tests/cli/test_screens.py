@@ -350,11 +350,19 @@ def test_a_policy_shows_lengths_and_lists() -> None:
     view = PolicyView(
         name="default", policy=msgspec.json.decode(msgspec.json.encode(Policy(lookback_ms=60_000))), as_of=AS_OF
     )
-    assert screen(view, NOW, PLAIN).splitlines()[:2] == ["policy    default", "lookback  1m"]
+    assert screen(view, NOW, PLAIN).splitlines()[:2] == ["policy       default", "lookback_ms  1m"]
     bounds = PolicyView(name="p", policy={"window_bounds": [{"up_to_gpus": 8, "shortest_ms": 900_000}]}, as_of=AS_OF)
-    assert "window_bounds[0].shortest    15m" in screen(bounds, NOW, PLAIN)
+    assert "window_bounds[0].shortest_ms  15m" in screen(bounds, NOW, PLAIN)
     empty = PolicyView(name="p", policy={"return_checks": []}, as_of=AS_OF)
     assert screen(empty, NOW, PLAIN).splitlines()[1].split() == ["return_checks", "none"]
+
+
+def test_a_policy_shows_every_number_by_the_name_that_set_takes() -> None:
+    numbers = msgspec.json.decode(msgspec.json.encode(msgspec.structs.asdict(Policy())))
+    shown = screen(PolicyView(name="p", policy=numbers, as_of=AS_OF), NOW, PLAIN).splitlines()
+    names_shown = {line.split()[0].partition("[")[0] for line in shown[1:] if line and "as of" not in line}
+    assert names_shown == set(Policy.__struct_fields__)
+    assert 'change_gate ""' in [" ".join(line.split()) for line in shown]
 
 
 def test_the_names_of_a_view_are_its_ids() -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def test_three_columns_come_as_data_and_as_a_page(
 def test_a_table_says_what_was_assumed_and_how_often(capsys: pytest.CaptureFixture[str], log: Path) -> None:
     code, out, _ = told(capsys, log, "--set", "patience_ms=0")
     assert code == 0
+    assert re.match(r"[12]h(\d+m)?(\d+s)? on 2 hosts; ", out), out
     assert out.splitlines()[2].split() == ["FIGURE", "WAS", "AGAIN", "WOULD"]
     assert "assumed, with how many things each met" in out
     assert "checkpoints fall at the interval of the contract" in out

@@ -45,7 +45,7 @@ async def test_a_policy_is_proposed_simulated_on_the_cells_log_and_accepted_by_i
     assert "WITHOUT" in shown
     rows = json.loads(await told(up, "policy", "proposals", "--json"))["rows"]
     (report,) = rows[0]["reports"]
-    assert report["digest"] in shown
+    assert f"next: fairlease policy accept wider --report {report['digest']}" in shown
     await told(up, "policy", "accept", "wider", "--report", report["digest"])
     await eventually_in_force(up, "wide")
     # rule: 10.2

@@ -125,3 +125,4 @@ def test_a_table_of_many_policies_fits_eighty_columns(lang: str) -> None:
     assert max(len(line.encode("gbk")) for line in lines) <= 80
     assert all(any(name in line for line in lines) for name in names)
     assert text.count("91.0 - 93.0 %") == len(names)
+    assert "medians over the seeds, below them the least and the most" in " ".join(text.split())

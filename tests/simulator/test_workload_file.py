@@ -51,6 +51,30 @@ def test_a_copy_of_the_reference_workload_is_the_reference_workload(
     assert own["workload_digest"] == shipped["workload_digest"]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--workload", "nowhere.toml"), ("--workload nowhere.toml: No such file", "name lab-1024, or a file")),
+        (("--trace", "nowhere.csv"), ("--trace nowhere.csv: No such file", "name a table or a log")),
+        (("--workload", "lab-1024", *SMALL, "--log", "/nowhere/log"), ("--log /nowhere/log: No such file", "a place")),
+    ],
+)
+def test_a_file_that_cannot_be_had_is_named_with_a_way_out(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: tuple[str, str]
+) -> None:
+    assert main(["simulate", *words]) == 65
+    err = capsys.readouterr().err
+    assert [text in err for text in said] == [True, True], err
+    assert "Errno" not in err
+
+
+def test_no_figure_of_the_table_is_a_table_of_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--workload", "lab-1024", *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "preemption.count" in out
+    assert "{" not in out
+
+
 def test_a_workload_of_ones_own_runs_on_the_cluster_that_it_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from fairlease.cli.exits import CONTRACT, FAILED, INTERRUPTED, OK, USAGE, CommandError
 from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, cell_width, table
+from fairlease.cli.wording import count, length
 from fairlease.core.words import about
 from fairlease.simulator.comparison import Limit, compared, shown, span
 from fairlease.simulator.crew import Play, Tell, Wrong, played
@@ -206,9 +207,10 @@ def table_of(found: Comparison, style: Style, lang: str) -> str:
         blocks[-1].append(policy)
         left -= needed
     parts = [_block({policy: found.policies[policy] for policy in block}, names, style) for block in blocks]
-    runs = (
-        f"{len(found.runs)} runs, seeds {', '.join(map(str, found.seeds))}, {found.days:g} days on {found.hosts} hosts"
-    )
+    seeds = f"{'seed' if len(found.seeds) == 1 else 'seeds'} {', '.join(map(str, found.seeds))}"
+    where = f"{length(round(found.days * DAY_MS))} on {count(found.hosts, 'host')}"
+    medians = "medians over the seeds, below them the least and the most\n" if len(found.seeds) > 1 else ""
+    runs = f"{medians}{count(len(found.runs), 'run')}, {seeds}, {where}"
     told = [*parts, f"{runs}\nworkload {found.workload_digest}\nresult   {found.digest}\n"]
     told += [f"no figures: {one.policy}, seed {one.seed}: {one.why}\n" for one in found.missing]
     told += [f"missed: {name} of {next(iter(found.policies))}\n" for name in found.missed]

@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     report = report_of(row, past, again, would)
     if output.form in ("table", "wide"):
         print_text(_table(report, output.style))
-    return tell(args, asyncio.run(_sent(args, report)), f"report {report.digest} on {row.proposal}")
+    then = f"next: fairlease policy accept {row.proposal} --report {report.digest}"
+    return tell(args, asyncio.run(_sent(args, report)), f"report on {row.proposal}", then)
 
 
 async def _proposal(args: argparse.Namespace) -> ProposalRow:

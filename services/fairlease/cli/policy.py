@@ -14,18 +14,19 @@ import msgspec
 from fairlease.cli.document import DocumentError, read_document
 from fairlease.cli.exits import CONTRACT, USAGE, CommandError
 from fairlease.cli.link import Link, linked
-from fairlease.cli.wishes import tell
+from fairlease.cli.wishes import proposed, tell
 from fairlease_schemas.commands import AcceptChange, ChangePolicy, ProposeChange
 from fairlease_schemas.explain import PolicyView
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import parse_length_ms
 
 _WAY_OUT: Final = "write it as `fairlease policy show -o yaml` does"
+_NAMES: Final = "`fairlease policy show` names every number"
 
 
 def run(args: argparse.Namespace) -> int:
     """Send `args.wish` and say what came of it: 0, or CommandError (1 when it was refused)."""
-    return tell(args, asyncio.run(_sent(args)), _object(args))
+    return tell(args, asyncio.run(_sent(args)), *_told(args))
 
 
 async def _sent(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Receipt, which `tell` takes
@@ -63,7 +64,7 @@ def policy_of(numbers: dict[str, Any]) -> Policy:
     known = {field.name: field for field in msgspec.structs.fields(Policy)}
     for name in numbers:
         if name not in known:
-            raise CommandError(CONTRACT, f"policy.{name[:80]}: there is no such number", way_out=_WAY_OUT)
+            raise CommandError(CONTRACT, f"policy.{name[:80]}: there is no such number", way_out=_NAMES)
     plain = {name: _plain(name, value, known[name].type) for name, value in numbers.items()}
     try:
         policy = msgspec.convert(plain, Policy)
@@ -108,7 +109,12 @@ def _read(path: str) -> dict[str, Any]:
     return data
 
 
-def _object(args: argparse.Namespace) -> str:
-    if args.wish == "accept-change":
-        return f"proposal {args.proposal}"
-    return f"proposal {args.propose}" if args.propose else f"policy {args.name}"
+def _told(args: argparse.Namespace) -> tuple[str, str]:
+    """(what was sent, what is to be known of it once it was accepted).
+
+    The answer does not say whether a forced acceptance was the first word or the second, so both are told.
+    """
+    if args.wish != "accept-change":
+        return proposed(args.propose) if args.propose else (f"policy {args.name}", "")
+    then = "forced, it holds once two accounts have said so, and until then `fairlease policy proposals` lists it"
+    return f"accepting {args.proposal}", then if args.force else ""

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from fairlease.cli.table import Column, Style, table
-from fairlease.cli.wording import ago, foot
+from fairlease.cli.wording import ago, foot, length
 from fairlease_schemas.explain import ProposalRow, ProposalsView
 
 _NONE: Final = "no open proposals, `fairlease policy set NAME --set NUMBER=VALUE --propose PROPOSAL` makes one; "
@@ -52,5 +52,11 @@ def _change(change: dict[str, Any]) -> str:
         return f"budget {change['budget']} " + " ".join(f"{key}={value}" for key, value in rest.items())
     numbers = list(change["policy"].items())
     more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
-    told = " ".join(f"{key}={value}" for key, value in numbers[:_SHOWN] if not isinstance(value, list))
+    told = " ".join(f"{key}={_value(key, value)}" for key, value in numbers[:_SHOWN] if not isinstance(value, list))
     return f"policy {change['name']} {told}{more}"
+
+
+def _value(key: str, value: Any) -> str:  # noqa: ANN401 - one number of a policy
+    """The value as `--set` takes it: lengths with their units."""
+    is_length = key.endswith("_ms") and not key.endswith("_gpu_ms") and isinstance(value, int)
+    return length(value) if is_length else str(value)

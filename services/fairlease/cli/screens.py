@@ -64,7 +64,7 @@ def screen(
         case JobView():
             return _job(view, now_ms, style)
         case PolicyView():
-            return facts([("policy", view.name), *_numbers(view.policy)]) + foot(view.as_of, is_quiet=is_quiet)
+            return facts([("policy", view.name), *_settings(view.policy)]) + foot(view.as_of, is_quiet=is_quiet)
         case ProposalsView():
             return proposals(view, now_ms, style, is_quiet=is_quiet)
         case CommandAnswer():
@@ -397,6 +397,16 @@ def _attempt_row(attempt: AttemptView, now_ms: int, *, has_left: bool) -> tuple[
         attempt.detail,
         ", ".join(attempt.hosts),
     )
+
+
+def _settings(values: dict[str, Any], lead: str = "") -> Iterator[tuple[str, str]]:
+    """A policy's numbers by the names that `policy set` takes, in readable units; an empty text as it is written."""
+    for key, value in values.items():
+        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            for index, item in enumerate(value):
+                yield from _settings(item, f"{lead}{key}[{index}].")
+        else:
+            yield from ((lead + key, text or '""') for _, text in _numbers({key: value}))
 
 
 def _numbers(values: dict[str, Any], lead: str = "") -> Iterator[tuple[str, str]]:

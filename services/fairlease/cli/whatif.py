@@ -31,12 +31,12 @@ from fairlease.simulator.policies import BUDGET_WINDOW, POLICIES
 from fairlease_schemas.commands import ChangeBudget
 from fairlease_schemas.comparison import WhatIf
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.units import parse_length_ms
+from fairlease_schemas.units import DAY_MS, parse_length_ms
 
 Data = dict[str, Any]
 
 _SHOWN_JOBS: Final = 10
-_WAY_OUT: Final = "`fairlease policy show -o json` names every number with its value"
+_WAY_OUT: Final = "`fairlease policy show` names every number with its value"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -164,7 +164,7 @@ def _table(found: WhatIf, style: Style, lang: str) -> str:
         if (one := found.figures.get(name)) is not None
     ]
     changed = ", ".join(f"{key}={value}" for key, value in found.change.items())
-    span = f"{found.days:g} days on {count(found.hosts, 'host')}"
+    span = f"{length(round(found.days * DAY_MS))} on {count(found.hosts, 'host')}"
     head = f"{span}; WAS: the log, AGAIN: the same played again, WOULD: with {changed}\n"
     jobs = f"{count(found.earlier, 'job')} would start earlier than AGAIN, {found.later} later, {found.same} as then\n"
     told = [(one.rule, f"{one.count:,}") for one in found.rules]

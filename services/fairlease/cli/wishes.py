@@ -39,16 +39,25 @@ from fairlease_schemas.units import format_length
 
 def run(args: argparse.Namespace) -> int:
     """Send `args.wish` and say what came of it: 0, or CommandError (1 when it was refused)."""
-    return tell(args, asyncio.run(_sent(args)), _object(args))
+    what, then = proposed(args.propose) if getattr(args, "propose", None) else (_object(args), "")
+    return tell(args, asyncio.run(_sent(args)), what, then)
 
 
-def tell(args: argparse.Namespace, receipt: Receipt, what: str) -> int:
-    """Say what came of a command about `what`, in the form asked for; CommandError 1 when it was refused."""
+def proposed(proposal: str) -> tuple[str, str]:
+    """(what was sent, what is to be done next) of a proposal, which itself changes nothing."""
+    return f"proposing {proposal}", f"nothing has changed yet, next: fairlease policy simulate {proposal}"
+
+
+def tell(args: argparse.Namespace, receipt: Receipt, what: str, then: str = "") -> int:
+    """Say what came of a command about `what`, in the form asked for, and `then` what that comes to.
+
+    CommandError 1 when it was refused.
+    """
     output = output_of(args)
     if output.form not in ("table", "wide"):
         print_data(output.form, receipt.raw, names(receipt.answer))
     elif receipt.answer.outcome != "refused" and not output.is_quiet:
-        print_text(_sentence(what, receipt.answer) + "\n")
+        print_text(_sentence(what, receipt.answer) + (f"; {then}" if then else "") + "\n")
     if receipt.answer.outcome == "refused":
         raise refusal(receipt.answer, FAILED, f"{what}: refused")
     for advice in receipt.answer.advice:
@@ -173,7 +182,7 @@ def _object(args: argparse.Namespace) -> str:
         case "undrain-host":
             return f"calling off the drain of {args.host}"
         case _:
-            return f"proposal {args.propose}" if args.propose else f"budget {args.budget}"
+            return f"budget {args.budget}"
 
 
 def _sentence(what: str, answer: CommandAnswer) -> str:

@@ -34,8 +34,10 @@ def run(args: argparse.Namespace) -> int:
             return complain(problem, USAGE, is_data=is_data)
         with _log(args.log) as log:
             report = simulate(args, log)
-    except (TraceWrong, WorkloadWrong, SimulationWrong, OSError) as error:
+    except (TraceWrong, WorkloadWrong, SimulationWrong) as error:
         return complain(f"{args.trace or args.workload} cannot be simulated\n{error}", WRONG_INPUT, is_data=is_data)
+    except OSError as error:
+        return complain(_unread(args, error), WRONG_INPUT, is_data=is_data)
     if is_data:
         sys.stdout.write(as_json(report, is_line=args.output == "jsonl"))
     else:
@@ -46,6 +48,16 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         return complain(f"--html {args.html}: {error}; the answer on standard output is whole", FAILED, is_data=is_data)
     return GOOD
+
+
+def _unread(args: argparse.Namespace, error: OSError) -> str:
+    """What file it was, why it cannot be had, and what to name instead."""
+    why = error.strerror or str(error)
+    if args.log and error.filename in (args.log, None):
+        return f"--log {args.log}: {why}\n  name a place where a file can be written"
+    if args.trace:
+        return f"--trace {args.trace}: {why}\n  name a table or a log that can be read"
+    return f"--workload {args.workload}: {why}\n  name lab-1024, or a file in its form that can be read"
 
 
 def as_json(report: dict[str, Any], *, is_line: bool) -> str:
@@ -62,8 +74,17 @@ def _table(report: dict[str, Any]) -> str:
     """One figure a line, by its public name."""
     lines = [(name, report[name]) for name in _SHOWN]
     lines += [(f"wait.{group}.{name}", value) for group, of in report["wait"].items() for name, value in of.items()]
-    lines += [(f"{group}.{name}", value) for group in _GROUPS for name, value in report[group].items()]
+    lines += [
+        pair for group in _GROUPS for name, value in report[group].items() for pair in _flat(f"{group}.{name}", value)
+    ]
     lines += [(f"fulfilment.{name}", report["fulfilment"][name]) for name in ("mean", "lowest", "at_least_95")]
     lines += [("digest", report["digest"]), ("workload_digest", report["workload_digest"])]
     lines += [("rule", f"{rule['rule']}: {rule['count']}") for rule in report["rules"]]
     return "".join(f"{name:32} {'-' if value is None else value}\n" for name, value in lines)
+
+
+def _flat(name: str, value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a figure, or a table of figures
+    """A figure by its name; of a table each of its figures, their keys joined by dots; nothing of an empty one."""
+    if not isinstance(value, dict):
+        return [(name, value)]
+    return [pair for key, one in value.items() for pair in _flat(f"{name}.{key}", one)]
