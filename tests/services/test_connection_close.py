@@ -21,4 +21,4 @@ async def test_a_close_of_a_connection_that_is_gone_ends(error: Exception, monke
         raise error
 
     monkeypatch.setattr(Client, "close", gone)
-    await asyncio.wait_for(Connection(Guard("test")).close(), 10)
+    await asyncio.wait_for(Connection(Guard("test", exit_on_close=False)).close(), 10)
