@@ -2,10 +2,19 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fairlease.core.change import MAX_PROPOSALS, MAX_REPORTS, digest_of_changes
+from fairlease.core.change import (
+    MAX_CHANGES_BYTES,
+    MAX_PROPOSALS,
+    MAX_PROPOSALS_EACH,
+    MAX_REPORTS,
+    digest_of_changes,
+)
+from fairlease.core.view import proposals_view
+from fairlease.runtime.bus_server import MAX_PAYLOAD
 from fairlease_schemas.budget import BudgetChanged
 from fairlease_schemas.change import (
     ChangeAccepted,
@@ -270,6 +279,35 @@ def test_a_forced_change_is_forced_while_it_is_fresh() -> None:
     assert problem(cell, forced, "second") == ("proposal", "10.1")
 
 
+def test_the_first_of_two_people_still_may_when_the_second_says_so() -> None:
+    # given: a first word of somebody who leads the cell no more
+    # rule: 10.2
+    cell = gated()
+    cell.say(ChangeMember(budget="/", account="mallory", role="lead"), "lead")
+    proposed(cell, WIDE)
+    forced = AcceptChange(proposal="wider", is_forced=True)
+    cell.say(forced, "mallory")
+    cell.say(ChangeMember(budget="/", account="mallory", role=""), "lead")
+    # when / then: the next word is the first
+    cell.when(forced, who="second").then(ChangeForced(proposal="wider", author="second"))
+    assert problem(cell, forced, "second") == ("is_forced", "10.2")
+    cell.when(forced, who="lead").then(
+        ChangeAccepted(proposal="wider", author="lead", first="second"),
+        PolicyChanged(name="wide", author="lead", policy=WIDER),
+    )
+
+
+def test_what_somebody_wants_forced_is_not_replaced_before_the_second_says_so() -> None:
+    # rule: 10.2
+    cell = gated()
+    proposed(cell, WIDE)
+    cell.say(AcceptChange(proposal="wider", is_forced=True), "lead")
+    worse = ChangePolicy(name="worse", policy=replace(GATED, margin_permille=900))
+    assert problem(cell, ProposeChange(proposal="wider", changes=(worse,))) == ("proposal", "10.1")
+    assert cell.say(AcceptChange(proposal="wider", is_forced=True), "second")
+    assert cell.world.policy == WIDER
+
+
 # who, and how much ----------------------------------------------------------------------------------
 def test_only_leads_of_the_cell_change_its_policy_once_there_are_some() -> None:
     # rule: 1.1
@@ -332,15 +370,70 @@ def test_a_proposal_that_could_never_hold_is_refused_at_once(said: ProposeChange
 
 def test_nobody_replaces_anothers_proposal_and_there_are_only_so_many() -> None:
     cell = gated()
+    for account in ("third", "fourth", "fifth"):
+        cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
     for number in range(MAX_PROPOSALS):
-        proposed(cell, WIDE, name=f"p-{number}")
+        proposed(cell, WIDE, name=f"p-{number}", who=("lead", "third", "fourth", "fifth")[number % 4])
     assert problem(cell, ProposeChange(proposal="p-0", changes=(WIDE,)), "second") == ("proposal", "10.1")
-    assert problem(cell, ProposeChange(proposal="one-more", changes=(WIDE,))) == ("proposal", "10.1")
+    assert problem(cell, ProposeChange(proposal="one-more", changes=(WIDE,)), "second") == ("proposal", "10.1")
     told = cell.say(ProposeChange(proposal="p-0", changes=(WIDE,)), "lead", settle=False)
     assert told[0] == ChangeWithdrawn(proposal="p-0", why=ChangeEnd.REPLACED)
     cell.at(4 * DAY + HOUR)
     told = cell.say(ProposeChange(proposal="p-0", changes=(WIDE,)), "second", settle=False)
     assert [type(event) for event in told] == [ChangeWithdrawn] * MAX_PROPOSALS + [ChangeProposed]
+
+
+def test_one_account_leaves_room_for_the_proposals_of_others() -> None:
+    # given: a lead of one small budget who opens as many proposals as it may
+    cell = gated()
+    cell.say(ChangeMember(budget="a", account="mallory", role="lead"), "lead")
+    for number in range(MAX_PROPOSALS_EACH):
+        proposed(cell, ChangeBudget(budget="a", weight=2), name=f"m-{number}", who="mallory")
+    # when / then
+    one_more = ProposeChange(proposal="m-more", changes=(ChangeBudget(budget="a", weight=2),))
+    assert problem(cell, one_more, "mallory") == ("proposal", "10.1")
+    assert proposed(cell, WIDE).author == "lead"
+
+
+def test_all_open_proposals_fit_the_one_message_that_tells_them() -> None:
+    # given: as many and as large proposals as there may be, with all their reports
+    cell = gated()
+    for account in ("third", "fourth", "fifth"):
+        cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
+    for number in range(MAX_PROPOSALS):
+        who = ("lead", "third", "fourth", "fifth")[number % 4]
+        large = replace(WIDE, reason="x" * (MAX_CHANGES_BYTES - 500))
+        proposal = proposed(cell, large, name=f"p-{number}", who=who)
+        for seed in range(MAX_REPORTS):
+            cell.say(ReportChange(report=reported(proposal, seeds=(seed,))), "anybody", settle=False)
+    # then
+    view = proposals_view(cell.world)
+    assert [len(row.reports) for row in view.rows] == [MAX_REPORTS] * MAX_PROPOSALS
+    assert len(msgspec.json.encode(view)) < MAX_PAYLOAD
+    too_large = ProposeChange(proposal="p-0", changes=(replace(WIDE, reason="x" * MAX_CHANGES_BYTES),))
+    assert problem(cell, too_large) == ("changes", "10.1")
+
+
+def test_nobody_pushes_out_the_report_of_another() -> None:
+    # rule: 10.1
+    cell = gated()
+    proposal = proposed(cell, WIDE)
+    report = reported(proposal)
+    cell.say(ReportChange(report=report), "lead")
+    # when: somebody sends many that fit
+    for seed in range(100, 100 + 2 * MAX_REPORTS):
+        cell.say(ReportChange(report=reported(proposal, seeds=(seed,))), "mallory")
+    # then
+    cell.when(AcceptChange(proposal="wider", report=report.digest), who="second").then(
+        ChangeAccepted(proposal="wider", author="second", report=report.digest),
+        PolicyChanged(name="wide", author="second", policy=WIDER),
+    )
+
+
+def test_no_policy_closes_the_gate_for_ever() -> None:
+    # rule: 10.1
+    shut = replace(GATED, report_valid_ms=HOUR - 1)
+    assert problem(Cell().budgets(a=1), ChangePolicy(name="shut", policy=shut)) == ("policy.report_valid_ms", "10.1")
 
 
 def test_without_a_gate_a_proposal_may_be_accepted_as_it_is() -> None:
