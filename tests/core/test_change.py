@@ -15,7 +15,7 @@ from fairlease.core.change import (
 )
 from fairlease.core.view import proposals_view
 from fairlease.runtime.bus_server import MAX_PAYLOAD
-from fairlease_schemas.budget import BudgetChanged
+from fairlease_schemas.budget import BudgetChanged, BudgetMemberChanged
 from fairlease_schemas.change import (
     ChangeAccepted,
     ChangeEnd,
@@ -34,7 +34,7 @@ from fairlease_schemas.commands import (
 )
 from fairlease_schemas.job import CommandRefused
 from fairlease_schemas.policy import Policy, PolicyChanged
-from fairlease_schemas.simulated import Source
+from fairlease_schemas.simulated import BudgetFigures, Source
 from tests.dsl.cell import DAY, HOUR, Cell
 from tests.dsl.proposals import GOOD, proposed, reported
 
@@ -187,6 +187,11 @@ def test_a_tampered_report_is_refused(changed: dict[str, Any]) -> None:
         pytest.param({"source": Source.LAB_1024}, "source", id="of a workload that is not the cell's"),
         pytest.param({"span_ms": 2 * DAY - 1}, "span_ms", id="of too short a time"),
         pytest.param({"seeds": tuple(range(101))}, "seeds", id="of more seeds than a record holds"),
+        pytest.param(
+            {"budgets": (BudgetFigures(budget="a" * 64, before_permille=1, after_permille=1),)},
+            "budgets",
+            id="of what is no budget's name",
+        ),
         pytest.param({"after": replace(GOOD, windows_broken=1)}, "after.windows_broken", id="that breaks a window"),
         pytest.param({"after": replace(GOOD, promises_broken=2)}, "after.promises_broken", id="that breaks promises"),
         pytest.param({"after": replace(GOOD, loops=1)}, "after.loops", id="that loops"),
@@ -210,10 +215,14 @@ def test_a_report_on_the_proposal_before_is_of_another() -> None:
 def test_a_stale_proposal_does_not_hold_whatever_was_reported() -> None:
     # rule: 10.1
     cell = gated()
-    report = reported(proposed(cell, WIDE))
+    proposal = proposed(cell, WIDE)
+    report = reported(proposal)
     cell.say(ReportChange(report=report), "lead")
     cell.at(4 * DAY + 1)
     assert problem(cell, AcceptChange(proposal="wider", report=report.digest)) == ("proposal", "10.1")
+    # and nothing more on it goes into the log
+    late = reported(proposal, seeds=(2,))
+    assert problem(cell, ReportChange(report=late)) == ("proposal", "10.1")
 
 
 def test_a_change_makes_every_other_proposal_stale() -> None:
@@ -336,6 +345,19 @@ def test_the_cell_keeps_leads_and_has_no_other_roles(said: ChangeMember, field: 
     (event,) = cell.say(said, "lead")
     assert isinstance(event, CommandRefused)
     assert event.problems[0].field == field
+
+
+def test_the_first_lead_of_the_cell_is_who_asks_so_that_a_slip_locks_nobody_out() -> None:
+    # given: nobody leads the cell, and its lead-to-be mistypes a name
+    # rule: 1.1
+    cell = Cell().budgets(a=1)
+    (event,) = cell.say(ChangeMember(budget="/", account="lesd", role="lead"), "lead")
+    assert isinstance(event, CommandRefused)
+    assert event.problems[0].way_out == "make yourself lead first, then others"
+    # then: everybody still may, and the way out is one
+    for account in ("lead", "lesd"):
+        (event,) = cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
+        assert isinstance(event, BudgetMemberChanged)
 
 
 def test_a_strangers_role_in_the_cell_is_for_its_leads_to_give() -> None:

@@ -169,11 +169,15 @@ def withdrawn(
 
 
 # a report --------------------------------------------------------------------------------------------
-def report_problem(proposal: Proposal | None, said: ReportChange, policy: Policy) -> Problem | None:
+def report_problem(
+    proposal: Proposal | None, said: ReportChange, policy: Policy, changed_position: int, now_ms: int
+) -> Problem | None:
     """Why the report does not fit its proposal, or breaks a limit; None when it is one to accept."""
     report = said.report
     if proposal is None:
         return _unknown(report.proposal)
+    if is_stale(proposal, policy, changed_position, now_ms):
+        return _stale(report.proposal, proposal, policy)
     if report.digest != digest_of(report):
         return _report(
             "digest",
@@ -197,6 +201,9 @@ def _shape_problem(report: SimulatedChange) -> Problem | None:
     if len(report.budgets) > MAX_BUDGETS:
         value, limit = f"{len(report.budgets)} budgets", f"at most {MAX_BUDGETS}"
         return _report("budgets", value, limit, "tell those that differ most")
+    strange = next((one.budget for one in report.budgets if not is_name(one.budget)), None)
+    if strange is not None:
+        return _report("budgets", strange, "names of budgets, of 1-63 of a-z 0-9 -", "name those of the cell")
     return None
 
 
@@ -245,14 +252,7 @@ def acceptance_problem(
     if proposal is None:
         return _unknown(said.proposal)
     if is_stale(proposal, policy, changed_position, now_ms):
-        limit = f"no older than {policy.report_valid_ms} ms, and no change of policy or tree since"
-        return Problem(
-            field="proposal",
-            rule="10.1",
-            value=f"{said.proposal} of position {proposal.position}",
-            limit=limit,
-            way_out=AGAIN,
-        )
+        return _stale(said.proposal, proposal, policy)
     if said.is_forced:
         if proposal.forced_by == who:
             return Problem(
@@ -273,6 +273,12 @@ def acceptance_problem(
 def _unknown(name: str) -> Problem:
     limit, way_out = "an open proposal", "fairlease policy proposals lists them"
     return Problem(field="proposal", rule="10.1", value=name[:80] or "none", limit=limit, way_out=way_out)
+
+
+def _stale(name: str, proposal: Proposal, policy: Policy) -> Problem:
+    value = f"{name} of position {proposal.position}"
+    limit = f"no older than {policy.report_valid_ms} ms, and no change of policy or tree since"
+    return Problem(field="proposal", rule="10.1", value=value, limit=limit, way_out=AGAIN)
 
 
 def _report(field: str, value: str, limit: str, way_out: str) -> Problem:
