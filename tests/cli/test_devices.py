@@ -139,6 +139,22 @@ def test_a_cell_that_an_earlier_release_made_is_remembered(tmp_path: Path) -> No
     assert up.remembered(tmp_path) == msgspec.structs.replace(Wanted(), simulate="4x8")
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"auditors": ["no name"]},
+        {"posts": [["ops", ["*"]]]},
+        {"posts": [["o p", ["host-001"]]]},
+        {"agents": [["gpu", [">"]]]},
+    ],
+    ids=str,
+)
+def test_a_directory_that_names_what_is_no_name_is_refused(tmp_path: Path, told: dict[str, list[object]]) -> None:
+    (tmp_path / CELL_FILE).write_text(json.dumps({"accounts": ["ops"], **told}))
+    with pytest.raises(CommandError, match="is not a name"):
+        up.remembered(tmp_path)
+
+
 def test_an_agent_of_ones_own_gets_hosts_that_no_other_has() -> None:
     own = up._parts(argparse.Namespace(replicas=1), Wanted(simulate="2x8"), Served(2, "", Site()))
     up._refuse_shared_hosts(own, (("mine", ("gpu-7",)), ("yours", ("gpu-8",))))

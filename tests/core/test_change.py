@@ -2,11 +2,20 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fairlease.core.change import MAX_PROPOSALS, MAX_REPORTS, digest_of_changes
-from fairlease_schemas.budget import BudgetChanged
+from fairlease.core.change import (
+    MAX_CHANGES_BYTES,
+    MAX_PROPOSALS,
+    MAX_PROPOSALS_EACH,
+    MAX_REPORTS,
+    digest_of_changes,
+)
+from fairlease.core.view import proposals_view
+from fairlease.runtime.bus_server import MAX_PAYLOAD
+from fairlease_schemas.budget import BudgetChanged, BudgetMemberChanged
 from fairlease_schemas.change import (
     ChangeAccepted,
     ChangeEnd,
@@ -25,7 +34,7 @@ from fairlease_schemas.commands import (
 )
 from fairlease_schemas.job import CommandRefused
 from fairlease_schemas.policy import Policy, PolicyChanged
-from fairlease_schemas.simulated import Source
+from fairlease_schemas.simulated import BudgetFigures, Source
 from tests.dsl.cell import DAY, HOUR, Cell
 from tests.dsl.proposals import GOOD, proposed, reported
 
@@ -178,6 +187,11 @@ def test_a_tampered_report_is_refused(changed: dict[str, Any]) -> None:
         pytest.param({"source": Source.LAB_1024}, "source", id="of a workload that is not the cell's"),
         pytest.param({"span_ms": 2 * DAY - 1}, "span_ms", id="of too short a time"),
         pytest.param({"seeds": tuple(range(101))}, "seeds", id="of more seeds than a record holds"),
+        pytest.param(
+            {"budgets": (BudgetFigures(budget="a" * 64, before_permille=1, after_permille=1),)},
+            "budgets",
+            id="of what is no budget's name",
+        ),
         pytest.param({"after": replace(GOOD, windows_broken=1)}, "after.windows_broken", id="that breaks a window"),
         pytest.param({"after": replace(GOOD, promises_broken=2)}, "after.promises_broken", id="that breaks promises"),
         pytest.param({"after": replace(GOOD, loops=1)}, "after.loops", id="that loops"),
@@ -201,10 +215,14 @@ def test_a_report_on_the_proposal_before_is_of_another() -> None:
 def test_a_stale_proposal_does_not_hold_whatever_was_reported() -> None:
     # rule: 10.1
     cell = gated()
-    report = reported(proposed(cell, WIDE))
+    proposal = proposed(cell, WIDE)
+    report = reported(proposal)
     cell.say(ReportChange(report=report), "lead")
     cell.at(4 * DAY + 1)
     assert problem(cell, AcceptChange(proposal="wider", report=report.digest)) == ("proposal", "10.1")
+    # and nothing more on it goes into the log
+    late = reported(proposal, seeds=(2,))
+    assert problem(cell, ReportChange(report=late)) == ("proposal", "10.1")
 
 
 def test_a_change_makes_every_other_proposal_stale() -> None:
@@ -270,6 +288,35 @@ def test_a_forced_change_is_forced_while_it_is_fresh() -> None:
     assert problem(cell, forced, "second") == ("proposal", "10.1")
 
 
+def test_the_first_of_two_people_still_may_when_the_second_says_so() -> None:
+    # given: a first word of somebody who leads the cell no more
+    # rule: 10.2
+    cell = gated()
+    cell.say(ChangeMember(budget="/", account="mallory", role="lead"), "lead")
+    proposed(cell, WIDE)
+    forced = AcceptChange(proposal="wider", is_forced=True)
+    cell.say(forced, "mallory")
+    cell.say(ChangeMember(budget="/", account="mallory", role=""), "lead")
+    # when / then: the next word is the first
+    cell.when(forced, who="second").then(ChangeForced(proposal="wider", author="second"))
+    assert problem(cell, forced, "second") == ("is_forced", "10.2")
+    cell.when(forced, who="lead").then(
+        ChangeAccepted(proposal="wider", author="lead", first="second"),
+        PolicyChanged(name="wide", author="lead", policy=WIDER),
+    )
+
+
+def test_what_somebody_wants_forced_is_not_replaced_before_the_second_says_so() -> None:
+    # rule: 10.2
+    cell = gated()
+    proposed(cell, WIDE)
+    cell.say(AcceptChange(proposal="wider", is_forced=True), "lead")
+    worse = ChangePolicy(name="worse", policy=replace(GATED, margin_permille=900))
+    assert problem(cell, ProposeChange(proposal="wider", changes=(worse,))) == ("proposal", "10.1")
+    assert cell.say(AcceptChange(proposal="wider", is_forced=True), "second")
+    assert cell.world.policy == WIDER
+
+
 # who, and how much ----------------------------------------------------------------------------------
 def test_only_leads_of_the_cell_change_its_policy_once_there_are_some() -> None:
     # rule: 1.1
@@ -298,6 +345,19 @@ def test_the_cell_keeps_leads_and_has_no_other_roles(said: ChangeMember, field: 
     (event,) = cell.say(said, "lead")
     assert isinstance(event, CommandRefused)
     assert event.problems[0].field == field
+
+
+def test_the_first_lead_of_the_cell_is_who_asks_so_that_a_slip_locks_nobody_out() -> None:
+    # given: nobody leads the cell, and its lead-to-be mistypes a name
+    # rule: 1.1
+    cell = Cell().budgets(a=1)
+    (event,) = cell.say(ChangeMember(budget="/", account="lesd", role="lead"), "lead")
+    assert isinstance(event, CommandRefused)
+    assert event.problems[0].way_out == "make yourself lead first, then others"
+    # then: everybody still may, and the way out is one
+    for account in ("lead", "lesd"):
+        (event,) = cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
+        assert isinstance(event, BudgetMemberChanged)
 
 
 def test_a_strangers_role_in_the_cell_is_for_its_leads_to_give() -> None:
@@ -332,15 +392,70 @@ def test_a_proposal_that_could_never_hold_is_refused_at_once(said: ProposeChange
 
 def test_nobody_replaces_anothers_proposal_and_there_are_only_so_many() -> None:
     cell = gated()
+    for account in ("third", "fourth", "fifth"):
+        cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
     for number in range(MAX_PROPOSALS):
-        proposed(cell, WIDE, name=f"p-{number}")
+        proposed(cell, WIDE, name=f"p-{number}", who=("lead", "third", "fourth", "fifth")[number % 4])
     assert problem(cell, ProposeChange(proposal="p-0", changes=(WIDE,)), "second") == ("proposal", "10.1")
-    assert problem(cell, ProposeChange(proposal="one-more", changes=(WIDE,))) == ("proposal", "10.1")
+    assert problem(cell, ProposeChange(proposal="one-more", changes=(WIDE,)), "second") == ("proposal", "10.1")
     told = cell.say(ProposeChange(proposal="p-0", changes=(WIDE,)), "lead", settle=False)
     assert told[0] == ChangeWithdrawn(proposal="p-0", why=ChangeEnd.REPLACED)
     cell.at(4 * DAY + HOUR)
     told = cell.say(ProposeChange(proposal="p-0", changes=(WIDE,)), "second", settle=False)
     assert [type(event) for event in told] == [ChangeWithdrawn] * MAX_PROPOSALS + [ChangeProposed]
+
+
+def test_one_account_leaves_room_for_the_proposals_of_others() -> None:
+    # given: a lead of one small budget who opens as many proposals as it may
+    cell = gated()
+    cell.say(ChangeMember(budget="a", account="mallory", role="lead"), "lead")
+    for number in range(MAX_PROPOSALS_EACH):
+        proposed(cell, ChangeBudget(budget="a", weight=2), name=f"m-{number}", who="mallory")
+    # when / then
+    one_more = ProposeChange(proposal="m-more", changes=(ChangeBudget(budget="a", weight=2),))
+    assert problem(cell, one_more, "mallory") == ("proposal", "10.1")
+    assert proposed(cell, WIDE).author == "lead"
+
+
+def test_all_open_proposals_fit_the_one_message_that_tells_them() -> None:
+    # given: as many and as large proposals as there may be, with all their reports
+    cell = gated()
+    for account in ("third", "fourth", "fifth"):
+        cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
+    for number in range(MAX_PROPOSALS):
+        who = ("lead", "third", "fourth", "fifth")[number % 4]
+        large = replace(WIDE, reason="x" * (MAX_CHANGES_BYTES - 500))
+        proposal = proposed(cell, large, name=f"p-{number}", who=who)
+        for seed in range(MAX_REPORTS):
+            cell.say(ReportChange(report=reported(proposal, seeds=(seed,))), "anybody", settle=False)
+    # then
+    view = proposals_view(cell.world)
+    assert [len(row.reports) for row in view.rows] == [MAX_REPORTS] * MAX_PROPOSALS
+    assert len(msgspec.json.encode(view)) < MAX_PAYLOAD
+    too_large = ProposeChange(proposal="p-0", changes=(replace(WIDE, reason="x" * MAX_CHANGES_BYTES),))
+    assert problem(cell, too_large) == ("changes", "10.1")
+
+
+def test_nobody_pushes_out_the_report_of_another() -> None:
+    # rule: 10.1
+    cell = gated()
+    proposal = proposed(cell, WIDE)
+    report = reported(proposal)
+    cell.say(ReportChange(report=report), "lead")
+    # when: somebody sends many that fit
+    for seed in range(100, 100 + 2 * MAX_REPORTS):
+        cell.say(ReportChange(report=reported(proposal, seeds=(seed,))), "mallory")
+    # then
+    cell.when(AcceptChange(proposal="wider", report=report.digest), who="second").then(
+        ChangeAccepted(proposal="wider", author="second", report=report.digest),
+        PolicyChanged(name="wide", author="second", policy=WIDER),
+    )
+
+
+def test_no_policy_closes_the_gate_for_ever() -> None:
+    # rule: 10.1
+    shut = replace(GATED, report_valid_ms=HOUR - 1)
+    assert problem(Cell().budgets(a=1), ChangePolicy(name="shut", policy=shut)) == ("policy.report_valid_ms", "10.1")
 
 
 def test_without_a_gate_a_proposal_may_be_accepted_as_it_is() -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -259,3 +260,39 @@ def test_a_place_that_takes_no_page_is_known_before(tmp_path: Path) -> None:
     assert problem_of_place(None) == problem_of_place(str(tmp_path / "page.html")) == ""
     assert "is a folder" in problem_of_place(str(tmp_path))
     assert "no file can be written" in problem_of_place(str(tmp_path / "no/page.html"))
+
+
+def test_no_page_takes_the_place_of_a_device_or_of_a_file_of_the_same_command(tmp_path: Path) -> None:
+    log, link = tmp_path / "log.jsonl", tmp_path / "link"
+    log.write_text("a log\n")
+    link.symlink_to(log)
+    os.mkfifo(tmp_path / "pipe")
+    for device in ("/dev/null", str(tmp_path / "pipe")):
+        assert "is a device" in problem_of_place(device)
+    for path in (str(log), str(link), f"{tmp_path}/./log.jsonl"):
+        assert "would be lost" in problem_of_place(path, None, str(log))
+    assert problem_of_place(str(tmp_path / "page.html"), None, str(log)) == ""
+
+
+def test_a_link_to_a_page_stays_a_link(tmp_path: Path) -> None:
+    page, link = tmp_path / "page.html", tmp_path / "latest.html"
+    link.symlink_to(page)
+    put(str(link), "<!DOCTYPE html>")
+    assert (link.is_symlink(), page.read_text()) == (True, "<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("simulate", "--workload", "lab-1024", "--log", "{}"),
+        ("simulate", "--trace", "{}", "--hosts", "2x8"),
+        ("whatif", "--policy", "fifo", "--from", "{}"),
+        ("compare", "--policies", "fifo", "--must", "{}"),
+    ],
+    ids=lambda words: f"{words[0]} {words[-2]}",
+)
+def test_every_command_keeps_its_own_files_from_its_page(tmp_path: Path, words: tuple[str, ...]) -> None:
+    own = tmp_path / "own"
+    own.write_text("")
+    assert main([*(word.format(own) for word in words), "--html", str(own)]) == 64
+    assert own.read_text() == ""

@@ -77,7 +77,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.hosts and args.hosts[1] != gpus:
         text = f"--hosts {args.hosts[0]}x{args.hosts[1]}: the workload is of hosts with {gpus} GPUs"
         raise CommandError(USAGE, text, way_out=f"write {args.hosts[0]}x{gpus}")
-    if problem := problem_of_place(args.html):
+    if problem := problem_of_place(args.html, args.must):
         raise CommandError(USAGE, problem)
 
 

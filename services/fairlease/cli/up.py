@@ -262,7 +262,13 @@ def remembered(home: Path) -> Wanted:
 
 def _refuse_names(path: Path, wanted: Wanted) -> None:
     """What stands in the file by hand is held to the rules of the command line: the bus would not take it."""
-    names = [*wanted.accounts, *wanted.bots, *(name for agent, hosts in wanted.agents for name in (agent, *hosts))]
+    hosts_of = (*wanted.agents, *wanted.posts)
+    names = [
+        *wanted.accounts,
+        *wanted.bots,
+        *wanted.auditors,
+        *(name for one, hosts in hosts_of for name in (one, *hosts)),
+    ]
     strange = next((name for name in names if not is_name(name)), None)
     problem = "accounts: there is none" if not wanted.accounts else ""
     problem = f"{strange[:80]!r} is not a name" if strange is not None else problem

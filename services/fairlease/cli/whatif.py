@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     """0 with the answer; CommandError for a change or a log that is wrong, and when a run comes to no end."""
     output = output_of(args)
     change = _change(args)
-    if problem := problem_of_place(args.html):
+    if problem := problem_of_place(args.html, args.log, args.policy_file):
         raise CommandError(USAGE, problem)
     past = _past(args.log, output)
     _check(past, change)

@@ -6,6 +6,7 @@ tree changed.
 That its figures are true nobody here can see: the audit simulates again from the same position, seeds and version.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -20,7 +21,11 @@ from fairlease_schemas.simulated import SimulatedChange, Source
 
 REPORTED = "reported"
 MAX_PROPOSALS = 16
+MAX_PROPOSALS_EACH = 4
+"""Of one account: whoever leads some small budget could otherwise keep everybody else from proposing."""
 MAX_CHANGES = 64
+MAX_CHANGES_BYTES = 16 << 10
+"""Of a proposal's changes: whoever asks is told all open proposals in one message."""
 MAX_REPORTS = 8
 MAX_BUDGETS = 500
 MAX_SEEDS = 100
@@ -28,10 +33,17 @@ MAX_REASON = 200
 AGAIN = "propose it again, and simulate that: fairlease policy simulate"
 
 
+class Reported(msgspec.Struct, frozen=True, array_like=True):
+    """When a report came, and who sent it."""
+
+    at_ms: int
+    author: AccountId
+
+
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """An open proposal: what was asked, on which fold, when, the reports that fit it, and who wants it forced.
 
-    `reports` are digests with the instants at which they came.
+    `reports` are by their digests, oldest first.
     """
 
     author: AccountId
@@ -41,7 +53,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     span_ms: int
     at_ms: int
-    reports: dict[str, int] = {}
+    reports: dict[str, Reported] = {}
     forced_by: AccountId = ""
 
 
@@ -59,9 +71,15 @@ def proposed(event: ChangeProposed, now_ms: int) -> Proposal:
 
 
 def with_report(proposal: Proposal, event: ChangeSimulated, now_ms: int) -> Proposal:
-    """The proposal with one report more; of many the newest are kept."""
-    kept = list(proposal.reports.items())[1 - MAX_REPORTS :]
-    return msgspec.structs.replace(proposal, reports={**dict(kept), event.report: now_ms})
+    """The proposal with one report more; of too many the oldest goes of whoever sent most.
+
+    Anybody may report: so nobody pushes out what another sent.
+    """
+    reports = {**proposal.reports, event.report: Reported(now_ms, event.author)}
+    if len(reports) > MAX_REPORTS:
+        sent = Counter(report.author for report in reports.values())
+        del reports[max(reports, key=lambda digest: sent[reports[digest].author])]
+    return msgspec.structs.replace(proposal, reports=reports)
 
 
 def with_force(proposal: Proposal, event: ChangeForced) -> Proposal:
@@ -107,16 +125,35 @@ def proposal_problem(proposals: Mapping[str, Proposal], who: AccountId, said: Pr
         value, limit = f"{len(said.changes)} changes", f"1-{MAX_CHANGES} changes"
         way_out = "name what shall change, and more than that in several proposals"
         return Problem(field="changes", rule="10.1", value=value, limit=limit, way_out=way_out)
-    present = proposals.get(said.proposal)
+    size = len(codec.canonical(msgspec.to_builtins(said.changes)))
+    if size > MAX_CHANGES_BYTES:
+        value, limit = f"{size} bytes", f"{MAX_CHANGES_BYTES} bytes of changes"
+        way_out = "give shorter reasons, or make several proposals"
+        return Problem(field="changes", rule="10.1", value=value, limit=limit, way_out=way_out)
+    return _name_problem(proposals, who, said.proposal)
+
+
+def _name_problem(proposals: Mapping[str, Proposal], who: AccountId, name: str) -> Problem | None:
+    """Why there is no room for a proposal of this name by this account.
+
+    One that somebody wants forced stays as it is: its second person would say yes to what took its place.
+    """
+    present = proposals.get(name)
+    own = sum(proposal.author == who for proposal in proposals.values())
+    value, way_out = name, "choose another name"
     if present is not None and present.author != who:
-        limit, way_out = f"a proposal of {present.author}", "choose another name"
-        return Problem(field="proposal", rule="10.1", value=said.proposal, limit=limit, way_out=way_out)
-    if present is None and len(proposals) >= MAX_PROPOSALS:
+        limit = f"a proposal of {present.author}"
+    elif present is not None and present.forced_by:
+        limit = f"not replaced once {present.forced_by} wants it forced"
+    elif present is None and own >= MAX_PROPOSALS_EACH:
+        value, limit = f"{own} open proposals of {who}", f"{MAX_PROPOSALS_EACH} at once"
+        way_out = "replace one, accept one, or wait until one is stale"
+    elif present is None and len(proposals) >= MAX_PROPOSALS:
         value, limit = f"{len(proposals)} open proposals", f"{MAX_PROPOSALS} at once"
-        return Problem(
-            field="proposal", rule="10.1", value=value, limit=limit, way_out="accept one, or wait until one is stale"
-        )
-    return None
+        way_out = "accept one, or wait until one is stale"
+    else:
+        return None
+    return Problem(field="proposal", rule="10.1", value=value, limit=limit, way_out=way_out)
 
 
 def withdrawn(
@@ -132,11 +169,15 @@ def withdrawn(
 
 
 # a report --------------------------------------------------------------------------------------------
-def report_problem(proposal: Proposal | None, said: ReportChange, policy: Policy) -> Problem | None:
+def report_problem(
+    proposal: Proposal | None, said: ReportChange, policy: Policy, changed_position: int, now_ms: int
+) -> Problem | None:
     """Why the report does not fit its proposal, or breaks a limit; None when it is one to accept."""
     report = said.report
     if proposal is None:
         return _unknown(report.proposal)
+    if is_stale(proposal, policy, changed_position, now_ms):
+        return _stale(report.proposal, proposal, policy)
     if report.digest != digest_of(report):
         return _report(
             "digest",
@@ -160,6 +201,9 @@ def _shape_problem(report: SimulatedChange) -> Problem | None:
     if len(report.budgets) > MAX_BUDGETS:
         value, limit = f"{len(report.budgets)} budgets", f"at most {MAX_BUDGETS}"
         return _report("budgets", value, limit, "tell those that differ most")
+    strange = next((one.budget for one in report.budgets if not is_name(one.budget)), None)
+    if strange is not None:
+        return _report("budgets", strange, "names of budgets, of 1-63 of a-z 0-9 -", "name those of the cell")
     return None
 
 
@@ -208,14 +252,7 @@ def acceptance_problem(
     if proposal is None:
         return _unknown(said.proposal)
     if is_stale(proposal, policy, changed_position, now_ms):
-        limit = f"no older than {policy.report_valid_ms} ms, and no change of policy or tree since"
-        return Problem(
-            field="proposal",
-            rule="10.1",
-            value=f"{said.proposal} of position {proposal.position}",
-            limit=limit,
-            way_out=AGAIN,
-        )
+        return _stale(said.proposal, proposal, policy)
     if said.is_forced:
         if proposal.forced_by == who:
             return Problem(
@@ -236,6 +273,12 @@ def acceptance_problem(
 def _unknown(name: str) -> Problem:
     limit, way_out = "an open proposal", "fairlease policy proposals lists them"
     return Problem(field="proposal", rule="10.1", value=name[:80] or "none", limit=limit, way_out=way_out)
+
+
+def _stale(name: str, proposal: Proposal, policy: Policy) -> Problem:
+    value = f"{name} of position {proposal.position}"
+    limit = f"no older than {policy.report_valid_ms} ms, and no change of policy or tree since"
+    return Problem(field="proposal", rule="10.1", value=value, limit=limit, way_out=AGAIN)
 
 
 def _report(field: str, value: str, limit: str, way_out: str) -> Problem:

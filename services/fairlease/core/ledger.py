@@ -264,7 +264,7 @@ def _trial_problems(stage: Stage, answer: Answer, changes: tuple[commands.Change
 
 def _report(stage: Stage, answer: Answer, said: commands.ReportChange) -> None:
     proposal = stage.proposals.get(said.report.proposal)
-    problem = report_problem(proposal, said, stage.policy)
+    problem = report_problem(proposal, said, stage.policy, stage.changed_position, stage.now_ms)
     if problem is not None:
         _refuse(stage, answer, "report-change", problem)
     elif proposal is not None and said.report.digest not in proposal.reports:
@@ -272,7 +272,10 @@ def _report(stage: Stage, answer: Answer, said: commands.ReportChange) -> None:
 
 
 def _accept(stage: Stage, answer: Answer, said: commands.AcceptChange) -> None:
-    """The proposal's changes, made by who accepts it; of a forced one the first word is only noted."""
+    """The proposal's changes, made by who accepts it; of a forced one the first word is only noted.
+
+    A first word counts no more once its author may not make the changes: then this one is the first.
+    """
     proposal = stage.proposals.get(said.proposal)
     problem = acceptance_problem(proposal, answer.who, said, stage.policy, stage.changed_position, stage.now_ms)
     if problem is not None or proposal is None:
@@ -282,11 +285,13 @@ def _accept(stage: Stage, answer: Answer, said: commands.AcceptChange) -> None:
     if problems:
         _refuse(stage, answer, "accept-change", *problems)
         return
-    if said.is_forced and not proposal.forced_by:
+    first = proposal.forced_by if said.is_forced else ""
+    if first and _trial_problems(stage, replace(answer, who=first), proposal.changes):
+        first = ""
+    if said.is_forced and not first:
         stage.emit(ChangeForced(proposal=said.proposal, author=answer.who, reason=said.reason[:MAX_REASON]))
         return
     report = said.report if said.report in proposal.reports else ""
-    first = proposal.forced_by if said.is_forced else ""
     stage.emit(ChangeAccepted(proposal=said.proposal, author=answer.who, report=report, first=first))
     for change in proposal.changes:
         _wanted(stage, answer, change)

@@ -4,7 +4,7 @@ A role holds for the node and all below it. The surprising choice: a path on whi
 belongs to everybody, because logs older than membership have only such trees; a node made since
 has its maker as lead, and never loses its last one, so that no budget is left to nobody. The root, which
 a command names `/`, has leads too: they lead every budget, make those directly below it, and change the
-policy. While it has none everybody may.
+policy. While it has none everybody may, and its first one is whoever asks to be it.
 """
 
 from collections.abc import Mapping
@@ -118,6 +118,10 @@ def _member_problem(tree: Tree, members: Members, who: AccountId, said: ChangeMe
     if said.budget == ROOT and (said.role == MEMBER or said.account == EVERYBODY):
         limit, way_out = "single accounts as lead, for the whole cell", "make members of its budgets"
         return Problem(field="role", rule="1.1", value=f"{said.account} {said.role}", limit=limit, way_out=way_out)
+    if said.budget == ROOT and ROOT not in members and said.account != who:
+        # A name that is nobody's would close the whole cell to everybody.
+        limit, way_out = f"{who} itself, as the first lead", "make yourself lead first, then others"
+        return Problem(field="account", rule="1.1", value=said.account, limit=limit, way_out=way_out)
     problem = lead_problem(tree, members, who, said.budget, "budget")
     if problem is not None:
         return problem

@@ -12,12 +12,15 @@ from fairlease_schemas.host import MAX_CHECKS
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy, WindowBound
+from fairlease_schemas.units import HOUR_MS
 
 RANKER = "budget-window"
 FAIL, RESTART = "fail", "restart"
 MAX_NUMBER = 10**12
 MAX_WINDOW_BOUNDS = 64
 AT_LEAST_ONE = ("lookback_ms", "rank_period_ms", "step_limit_ms", "max_grants_per_cycle", "max_classes_per_pool")
+AT_LEAST = dict.fromkeys(AT_LEAST_ONE, 1) | {"report_valid_ms": HOUR_MS}
+"""A proposal that is stale before anybody can accept it would keep a closed gate closed for ever."""
 AT_MOST = {"max_grants_per_cycle": 500, "max_classes_per_pool": 256, "brake_count": KEPT_PREEMPTIONS}
 """What one record can hold (log.md L2), and how many preemptions of a job are remembered (5.7)."""
 
@@ -61,7 +64,7 @@ def _numbers(policy: Policy) -> Iterator[Problem]:
         value = getattr(policy, name)
         if not isinstance(value, int):
             continue
-        least, most = int(name in AT_LEAST_ONE), AT_MOST.get(name, MAX_NUMBER)
+        least, most = AT_LEAST.get(name, 0), AT_MOST.get(name, MAX_NUMBER)
         if not least <= value <= most:
             yield Problem(
                 field=f"policy.{name}",

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """0 with a report; 64 for options that do not go together, 65 for a workload that is wrong."""
     is_data = args.output in DATA_FORMATS
     try:
-        problem = problem_of(args) or problem_of_place(args.html)
+        problem = problem_of(args) or problem_of_place(args.html, args.log, args.trace, args.workload)
         if problem:
             return complain(problem, USAGE, is_data=is_data)
         with _log(args.log) as log:
