@@ -72,7 +72,7 @@ def opened(path: str | None) -> Iterator[Log]:
         with tempfile.TemporaryFile() if path is None else Path(path).open("rb") as file:
             if path is None:
                 asyncio.run(export(file, "fairlease-history", lambda _position, at_ms: stored_ms.append(at_ms)))
-            yield _spanned(file, stored_ms)
+            yield spanned(file, stored_ms)
     except LogDamaged as error:
         raise CommandError(FAILED, str(error), way_out="restore the log from its archive") from error
     except (NoKey, KeyUnusable) as error:
@@ -83,7 +83,7 @@ def opened(path: str | None) -> Iterator[Log]:
         raise CommandError(FAILED, str(error), way_out=_SAVED) from error
 
 
-def _spanned(file: IO[bytes], stored_ms: "array[int]") -> Log:
+def spanned(file: IO[bytes], stored_ms: "array[int]") -> Log:
     """One quick look at every record for its log time, which must be known before the first one is counted."""
     file.seek(0)
     first_ms = last_ms = records = 0

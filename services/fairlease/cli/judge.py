@@ -7,22 +7,22 @@ the proposal saw. What is told to the cell is what stands on the screen, as inte
 import argparse
 import asyncio
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from fairlease.cli.exits import FAILED, USAGE, CommandError
-from fairlease.cli.history import Log, folded, opened
+from fairlease.cli.history import Log, folded, opened, spanned
 from fairlease.cli.link import Receipt, linked
 from fairlease.cli.output import Output, output_of, print_text
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.twice import played_twice
-from fairlease.cli.wishes import tell
+from fairlease.cli.wishes import sent, tell
 from fairlease.cli.wording import length, share
 from fairlease.core.change import MAX_BUDGETS, digest_of
 from fairlease.core.metrics.integral import Period
+from fairlease.runtime.version import version
 from fairlease.simulator.again import SEED, Change
 from fairlease.simulator.past import Past, Reading
 from fairlease_schemas.commands import ChangeBudget, ReportChange
@@ -65,9 +65,8 @@ async def _proposal(args: argparse.Namespace) -> ProposalRow:
 
 
 async def _sent(args: argparse.Namespace, report: SimulatedChange) -> Receipt:
-    body = msgspec.json.encode({"report": report})
     async with linked(args) as link:
-        return await link.send(str(ReportChange.__struct_config__.tag), body, args.answer_timeout_ms)
+        return await sent(link, ReportChange(report=report), args.answer_timeout_ms)
 
 
 def change_of(row: ProposalRow) -> Change:
@@ -93,8 +92,9 @@ def _past(log: Log, row: ProposalRow, output: Output) -> Past:
     with tempfile.TemporaryFile() as file:
         log.file.seek(0)
         file.writelines(islice(log.file, row.position))
-        seen = log._replace(file=file, records=row.position)
-        period = Period(log.first_ms - 1, log.last_ms)
+        seen = spanned(file, log.stored_ms)
+        # What comes after the proposal is no part of what it saw.
+        period = Period(log.first_ms - 1, seen.last_ms)
         reading = Reading(period)
         world = folded(seen, period, reading.take, output)
         if world.log_digest != row.log_digest:
@@ -103,11 +103,7 @@ def _past(log: Log, row: ProposalRow, output: Output) -> Past:
                 f"the log has the digest {world.log_digest} at position {row.position}, the proposal {row.log_digest}",
                 way_out="name the log of this cell",
             )
-        # What comes after the proposal is no part of what it saw.
-        ended = Period(period.since_ms, world.log_time_ms)
-        file.seek(0)
-        reading = Reading(ended)
-        return reading.past(folded(seen, ended, reading.take, output))
+        return reading.past(world)
 
 
 def _check(past: Past, change: Change) -> None:
@@ -141,7 +137,7 @@ def report_of(row: ProposalRow, past: Past, again: Data, would: Data) -> Simulat
         after=_figures(would),
         seeds=(SEED,),
         budgets=tuple(budgets[:MAX_BUDGETS]),
-        made_by=_version(),
+        made_by=f"fairlease {version() or 'from its sources'}",
     )
     return msgspec.structs.replace(report, digest=digest_of(report))
 
@@ -168,13 +164,6 @@ def _permille(value: float | None) -> int | None:
 
 def _ms(value_s: float | None) -> int | None:
     return None if value_s is None else round(value_s * 1000)
-
-
-def _version() -> str:
-    try:
-        return f"fairlease {version('fairlease')}"
-    except PackageNotFoundError:
-        return "fairlease from its sources"
 
 
 def _table(report: SimulatedChange, style: Style) -> str:

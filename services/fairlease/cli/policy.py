@@ -13,8 +13,8 @@ import msgspec
 
 from fairlease.cli.document import DocumentError, read_document
 from fairlease.cli.exits import CONTRACT, USAGE, CommandError
-from fairlease.cli.link import Link, linked
-from fairlease.cli.wishes import proposed, tell
+from fairlease.cli.link import Link, Receipt, linked
+from fairlease.cli.wishes import proposed, sent, tell
 from fairlease_schemas.commands import AcceptChange, ChangePolicy, ProposeChange
 from fairlease_schemas.explain import PolicyView
 from fairlease_schemas.policy import Policy
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     return tell(args, asyncio.run(_sent(args)), *_told(args))
 
 
-async def _sent(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Receipt, which `tell` takes
+async def _sent(args: argparse.Namespace) -> Receipt:
     async with linked(args) as link:
         wish: ChangePolicy | ProposeChange | AcceptChange
         if args.wish == "accept-change":
@@ -41,10 +41,7 @@ async def _sent(args: argparse.Namespace) -> Any:  # noqa: ANN401 - a Receipt, w
             wish = change
             if args.propose:
                 wish = ProposeChange(proposal=args.propose, changes=(change,), reason=args.reason)
-        verb = str(wish.__struct_config__.tag)
-        body = msgspec.to_builtins(wish)
-        del body["type"]  # the subject says it
-        return await link.send(verb, msgspec.json.encode(body), args.answer_timeout_ms)
+        return await sent(link, wish, args.answer_timeout_ms)
 
 
 async def _wanted(link: Link, args: argparse.Namespace) -> Policy:

@@ -12,7 +12,7 @@ import uuid
 import msgspec
 
 from fairlease.cli.exits import FAILED, OK, USAGE, CommandError, Finding
-from fairlease.cli.link import Receipt, linked
+from fairlease.cli.link import Link, Receipt, linked
 from fairlease.cli.output import output_of, print_data, print_text, say_advice
 from fairlease.cli.screens import drain_told, names
 from fairlease.cli.table import printable
@@ -67,11 +67,16 @@ def tell(args: argparse.Namespace, receipt: Receipt, what: str, then: str = "") 
 
 async def _sent(args: argparse.Namespace) -> Receipt:
     wish = wish_of(args)
+    async with linked(args) as link:
+        return await sent(link, wish, args.answer_timeout_ms)
+
+
+async def sent(link: Link, wish: msgspec.Struct, timeout_ms: int) -> Receipt:
+    """A command under the subject of its verb, and what came of it; CommandError as `Link.send` says."""
     body = msgspec.to_builtins(wish)
     del body["type"]  # the subject says it
-    async with linked(args) as link:
-        verb = str(wish.__struct_config__.tag)
-        return await link.send(verb, msgspec.json.encode(body), args.answer_timeout_ms, body.get("host", ""))
+    verb = str(wish.__struct_config__.tag)
+    return await link.send(verb, msgspec.json.encode(body), timeout_ms, body.get("host", ""))
 
 
 Wish = (
