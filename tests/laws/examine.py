@@ -18,8 +18,11 @@ at_length = pytest.mark.parametrize("examples", [200, pytest.param(MANY, id="man
 """Every law is a test twice: an ordinary one of 200 examples, and one for `make test-long`."""
 
 
-def examine(law: Callable[[T], None], anything: st.SearchStrategy[T], examples: int) -> None:
-    """Fails with the smallest example that breaks the law, its seed, and the command that finds it again."""
+def examine(law: Callable[[T], None], anything: st.SearchStrategy[T], examples: int, turn: int = 0) -> None:
+    """Fails with the smallest example that breaks the law, its seed, and the command that finds it again.
+
+    Another `turn` has other examples, of the same seed.
+    """
     quiet = settings(
         max_examples=examples,
         deadline=None,
@@ -27,7 +30,7 @@ def examine(law: Callable[[T], None], anything: st.SearchStrategy[T], examples: 
         print_blob=False,
         suppress_health_check=list(HealthCheck),
     )
-    test = seed(SEED)(quiet(given(anything)(law)))
+    test = seed(SEED + turn)(quiet(given(anything)(law)))
     try:
         test()
     except BaseException as error:
