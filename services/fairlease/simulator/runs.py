@@ -41,6 +41,8 @@ HOSTS_PER_BLOCK: Final = 16
 TRACE_STOPPING: Final = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
 FAILED_CODE: Final = 1
 LONGEST_MS: Final = 100 * 366 * DAY_MS
+LAB_NUMBERS: Final = Policy(quiet_period_ms=QUIET_PERIOD_MS)
+"""What lab-1024 is run by unless somebody asks for other numbers."""
 
 
 class Simulation:
@@ -125,9 +127,10 @@ def simulate_lab(
     warm_up_ms: int | None = None,
     log: IO[bytes] | None = None,
     file: Path | None = None,
+    numbers: Policy = LAB_NUMBERS,
     tell: Callable[[int], None] | None = None,
 ) -> Data:
-    """lab-1024, or the workload of a file, on so many hosts (0: the file's) and times.
+    """lab-1024, or the workload of a file, on so many hosts (0: the file's) and times, run by these `numbers`.
 
     `tell` is told with every record how much of the time is over, in permille. SimulationWrong if a job is refused;
     WorkloadWrong, with every problem found, for a file that is no workload; OSError when it cannot be read.
@@ -147,7 +150,7 @@ def simulate_lab(
     stopping = Stopping(stop_ms=stop.stop_s * SECOND_MS, save_ms=stop.save_on_notice_s * SECOND_MS)
     run = Simulation(policy, seed, stopping, period, log)
     names = run.hosts(count, cluster.gpus_per_host, cluster.pool, cluster.hosts_per_block)
-    run.engine.say(ChangePolicy(name=policy, policy=Policy(quiet_period_ms=QUIET_PERIOD_MS)), FOUNDER)
+    run.engine.say(ChangePolicy(name=policy, policy=numbers), FOUNDER)
     _founded(run, scenario)
     upkeep = Upkeep(run.engine, run.machines, cluster, names, seed, quantiles[FAULT])
     run.followers.append(upkeep.follow)
