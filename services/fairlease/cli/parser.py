@@ -269,6 +269,20 @@ def number(text: str) -> tuple[str, str]:
     return key.replace("-", "_"), value
 
 
+def choices(text: str) -> tuple[str, tuple[str, ...]]:
+    """Values of one number of a policy, written `NAME=A,B`, each once and in that order."""
+    key, values = number(text)
+    return key, tuple(dict.fromkeys(values.split(",")))
+
+
+def aim(text: str) -> tuple[str, str]:
+    """A figure of a report and which end of it is best, written `FIGURE:least` or `FIGURE:most`."""
+    figure, _, best = text.rpartition(":")
+    if not figure or best not in ("least", "most"):
+        raise argparse.ArgumentTypeError(f"{text[:70]!r} is no aim: write for example occupancy:most")
+    return figure, best
+
+
 def account(text: str) -> str:
     """The name of an account, or `*` for everybody."""
     return text if text == "*" else name(text)
