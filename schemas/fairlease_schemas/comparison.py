@@ -90,12 +90,20 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...]
 
 
+class Aim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which end of a figure is `best`: `least` or `most`. Values that are one when rounded to a `step` are equal."""
+
+    best: str
+    step: float = 0
+
+
 class Exploration(View, frozen=True, kw_only=True, tag_field="kind", tag="Exploration"):
     """Points of a grid over the numbers of a policy, on the same workload and seeds.
 
-    `seeds` are those that are compared: all that every point has which has any. `aims` says of each figure whether the
-    `least` or the `most` is best. `shared` are the numbers that are the same at all points and not at their default;
-    the others are `numbers` of each point. `missing` are runs without figures, `policy` the digest of their point.
+    `seeds` are those that are compared: all that every point has which has any. `aims` are the figures by which points
+    are compared. `shared` are the numbers that are the same at all points and not at their default; the others are
+    `numbers` of each point. `missing` are runs without figures, `policy` the digest of their point. `code` are the
+    digests of the rules that played.
     `digest` is of the workload, the points and the folds of their runs.
     """
 
@@ -106,7 +114,7 @@ class Exploration(View, frozen=True, kw_only=True, tag_field="kind", tag="Explor
     days: float
     code: tuple[str, ...]
     seeds: tuple[int, ...]
-    aims: dict[str, str]
+    aims: dict[str, Aim]
     shared: dict[str, Any]
     points: tuple[Point, ...]
     missing: tuple[Unplayed, ...]

@@ -22,10 +22,12 @@ from fairlease.simulator.kept import Setting
 from fairlease.simulator.policies import BUDGET_WINDOW
 from fairlease.simulator.runs import LAB_NUMBERS
 from fairlease.simulator.workload_file import WorkloadWrong, scenario_of
+from fairlease_schemas.comparison import Aim
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS
 
 _MAX_POINTS: Final = 4_096
+_MAX_GRID: Final = 10**12
 _MAX_RUNS: Final = 40_000
 
 
@@ -35,8 +37,12 @@ class Asked(NamedTuple):
     setting: Setting
     frame: Frame
     file: Path | None
-    aims: Mapping[str, str]
+    aims: Mapping[str, Aim]
     limits: Mapping[str, Limit]
+
+    def figures(self) -> frozenset[str]:
+        """The names of the figures that matter."""
+        return frozenset((*self.aims, *self.limits))
 
 
 def points_asked(grid: Sequence[tuple[str, tuple[str, ...]]], sample: int | None, seed: int) -> list[Policy]:
@@ -45,19 +51,14 @@ def points_asked(grid: Sequence[tuple[str, tuple[str, ...]]], sample: int | None
     for name, texts in grid:
         if name in values:
             raise CommandError(USAGE, f"--grid {name}: stands twice", way_out="write all its values in one --grid")
-        read: list[Any] = []
-        for text in texts:
-            value = number_of(name, text)
-            if value not in read:
-                read.append(value)
-        values[name] = read
+        values[name] = list(dict.fromkeys(number_of(name, text) for text in texts))
     if not values:
         if sample is not None:
             raise CommandError(USAGE, "--sample: is of a grid, and there is none", way_out="add --grid NUMBER=A,B")
         return []
     size = size_of(values)
-    if min(size, sample or size) > _MAX_POINTS:
-        text = f"--grid: {size:,} points, and at most {_MAX_POINTS:,} are explored at once"
+    if min(size, sample or size) > _MAX_POINTS or size > _MAX_GRID:
+        text = f"--grid: {size:,} points, and at most {_MAX_POINTS:,} of up to {_MAX_GRID:,} are explored at once"
         raise CommandError(USAGE, text, way_out="take fewer values, or draw some of them with --sample N")
     places = range(size) if sample is None else drawn(size, sample, seed)
     points = points_of(values, LAB_NUMBERS, places)
@@ -85,7 +86,8 @@ def exploration_asked(args: argparse.Namespace) -> Asked:
     )
     if setting.measured_ms < 1:
         raise CommandError(USAGE, f"--days {args.days}: is less than a millisecond", way_out="measure for longer")
-    aims, limits = dict(args.aim) or AIMS, limits_of(args.must)
+    aims = {name: Aim(best=best, step=step) for name, best, step in args.aim} or AIMS
+    limits = limits_of(args.must)
     try:
         seen = play_lab(
             lambda _permille: None,
@@ -113,10 +115,10 @@ def _check_names(option: str, names: Iterable[str], known: Collection[str]) -> N
             raise CommandError(USAGE, text, way_out=way_out)
 
 
-def check_size(args: argparse.Namespace, points: Sequence[Policy]) -> None:
+def check_size(points: Sequence[Policy], seeds: Sequence[int]) -> None:
     """CommandError for no points, and for more runs than one command plays."""
     if not points:
         raise CommandError(USAGE, "there is nothing to explore", way_out="add --grid NUMBER=A,B")
-    if len(points) * len(args.seeds) > _MAX_RUNS:
-        text = f"{count(len(points), 'point')} with {count(len(args.seeds), 'seed')}: at most {_MAX_RUNS:,} runs"
+    if len(points) * len(seeds) > _MAX_RUNS:
+        text = f"{count(len(points), 'point')} with {count(len(seeds), 'seed')}: at most {_MAX_RUNS:,} runs"
         raise CommandError(USAGE, text, way_out="take fewer seeds, or draw some of the points with --sample N")

@@ -9,7 +9,7 @@ from fairlease.cli.wording import count, length
 from fairlease.simulator.comparison import Limit, shown
 from fairlease.simulator.exploration import worth
 from fairlease.simulator.page.words import FIGURES
-from fairlease_schemas.comparison import Exploration, Point
+from fairlease_schemas.comparison import Aim, Exploration, Point
 from fairlease_schemas.units import DAY_MS
 
 _ROWS: Final = 40
@@ -30,7 +30,7 @@ def table_of(found: Exploration, limits: Mapping[str, Limit], style: Style) -> s
     return "\n".join([*parts, "".join(f"{line}\n" for line in _foot(found, rows, limits))])
 
 
-def _order(point: Point, aims: Mapping[str, str]) -> tuple[bool, int, bool, tuple[float, ...]]:
+def _order(point: Point, aims: Mapping[str, Aim]) -> tuple[bool, int, bool, tuple[float, ...]]:
     """With figures; with the fewest limits missed; on the front; the best in the first aim; else as in the grid."""
     best = worth({name: one.median for name, one in point.figures.items()}, aims)
     return not point.seeds, len(point.missed), not point.is_front, tuple(-value for value in best)

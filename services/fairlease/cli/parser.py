@@ -275,12 +275,13 @@ def choices(text: str) -> tuple[str, tuple[str, ...]]:
     return key, tuple(dict.fromkeys(values.split(",")))
 
 
-def aim(text: str) -> tuple[str, str]:
-    """A figure of a report and which end of it is best, written `FIGURE:least` or `FIGURE:most`."""
-    figure, _, best = text.rpartition(":")
+def aim(text: str) -> tuple[str, str, float]:
+    """A figure, which end of it is best, and the step that counts, 0 for any: `FIGURE:least`, `FIGURE:most:0.01`."""
+    figure, _, rest = text.partition(":")
+    best, colon, step = rest.partition(":")
     if not figure or best not in ("least", "most"):
         raise argparse.ArgumentTypeError(f"{text[:70]!r} is no aim: write for example occupancy:most")
-    return figure, best
+    return figure, best, ratio(step) if colon else 0
 
 
 def account(text: str) -> str:

@@ -100,8 +100,10 @@ def _add_explore(verbs: "Verbs[Parser]") -> None:
     explore.add_argument("--keep", metavar="FILE.jsonl", help=about)
     about = "with --keep: take up runs by other rules of this program too"
     explore.add_argument("--any-code", action="store_true", help=about)
+    about = "play nothing: what --keep FILE has by now, also while another exploration writes it"
+    explore.add_argument("--show", action="store_true", help=about)
     about = "a figure and which end of it is best; repeatable, in the place of those that are usual"
-    explore.add_argument("--aim", type=aim, action="append", default=[], metavar="FIGURE:least|most", help=about)
+    explore.add_argument("--aim", type=aim, action="append", default=[], metavar="FIGURE:least|most[:STEP]", help=about)
     about = "limits for figures of every point; 1 is returned when no point keeps them all"
     explore.add_argument("--must", metavar="FILE.toml|lab-1024", help=about)
 

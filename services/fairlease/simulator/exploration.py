@@ -15,19 +15,19 @@ import msgspec
 from fairlease.simulator.comparison import Limit, Number, spread_of
 from fairlease.simulator.draws import Stream
 from fairlease_schemas import codec
-from fairlease_schemas.comparison import Exploration, Point, Range, Unplayed
+from fairlease_schemas.comparison import Aim, Exploration, ExploredRun, Point, Range, Unplayed
 from fairlease_schemas.policy import Policy
 
 LEAST: Final = "least"
 MOST: Final = "most"
-AIMS: Final[Mapping[str, str]] = {
-    "fulfilment.mean": MOST,
-    "fulfilment.lowest": MOST,
-    "occupancy": MOST,
-    "wait.debug.p90_s": LEAST,
-    "wait.all.p90_s": LEAST,
-    "wait.gangs_128.p90_s": LEAST,
-    "preemption.overhead": LEAST,
+AIMS: Final[Mapping[str, Aim]] = {
+    "fulfilment.mean": Aim(best=MOST),
+    "fulfilment.lowest": Aim(best=MOST),
+    "occupancy": Aim(best=MOST),
+    "wait.debug.p90_s": Aim(best=LEAST),
+    "wait.all.p90_s": Aim(best=LEAST),
+    "wait.gangs_128.p90_s": Aim(best=LEAST),
+    "preemption.overhead": Aim(best=LEAST),
 }
 """What is aimed at unless somebody says otherwise."""
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(Policy)}
@@ -41,6 +41,12 @@ class Run(NamedTuple):
     digest: str
     code: str
     figures: Mapping[str, Number | None]
+
+
+def run_of(told: ExploredRun, wanted: Iterable[str]) -> Run:
+    """The run with these of its figures."""
+    figures = {name: told.figures.get(name) for name in wanted}
+    return Run(told.policy_digest, told.seed, told.digest, told.code, figures)
 
 
 class Frame(NamedTuple):
@@ -88,7 +94,7 @@ def drawn(size: int, sample: int, seed: int) -> list[int]:
 
 
 def plain_of(policy: Policy) -> dict[str, Any]:
-    """The numbers of a policy that are not at their default, as JSON has them."""
+    """The numbers of a policy that are not at their default, as plain data."""
     return {
         name: msgspec.to_builtins(value)
         for name in policy.__struct_fields__
@@ -102,13 +108,16 @@ def digest_of_policy(policy: Policy) -> str:
 
 
 # the front -------------------------------------------------------------------------------------------
-def worth(figures: Mapping[str, Number | None], aims: Mapping[str, str]) -> tuple[float, ...]:
-    """How good the figures are, aim by aim; more is better, and a figure that is absent is worse than any."""
-    found = []
-    for name, direction in aims.items():
-        value = figures.get(name)
-        found.append(-math.inf if value is None else float(value) if direction == MOST else -float(value))
-    return tuple(found)
+def worth(figures: Mapping[str, Number | None], aims: Mapping[str, Aim]) -> tuple[float, ...]:
+    """How good the figures are, by the aims and in their steps: more is better, and an absent one is worse than any."""
+    return tuple(_worth(figures.get(name), aim) for name, aim in aims.items())
+
+
+def _worth(value: Number | None, aim: Aim) -> float:
+    if value is None:
+        return -math.inf
+    steps = round(value / aim.step) if aim.step else value
+    return steps if aim.best == MOST else -steps
 
 
 def front_of(points: Sequence[tuple[float, ...]]) -> list[bool]:
@@ -137,29 +146,26 @@ def explored(
     runs: Collection[Run],
     missing: Sequence[Unplayed],
     *,
-    aims: Mapping[str, str],
+    aims: Mapping[str, Aim],
     limits: Mapping[str, Limit],
 ) -> Exploration:
     """The exploration of these points, in their order. Runs of other points or seeds than these are left out."""
-    by_point: dict[str, dict[int, Run]] = {digest_of_policy(point): {} for point in points}
+    known = {digest_of_policy(point): point for point in points}
+    by_point: dict[str, dict[int, Run]] = {digest: {} for digest in known}
     for run in runs:
         if run.policy_digest in by_point and run.seed in seeds:
             by_point[run.policy_digest][run.seed] = run
     begun = [found for found in by_point.values() if found]
     compared = tuple(seed for seed in seeds if begun and all(seed in found for found in begun))
-    plain = [plain_of(point) for point in points]
-    shared, own = _apart(plain)
+    shared, own = _apart([plain_of(point) for point in known.values()])
     rows = [
         _figures([found[seed].figures for seed in compared if seed in found], (*aims, *limits))
         for found in by_point.values()
     ]
     medians = [{name: one.median for name, one in row.items()} for row in rows]
-    known = [place for place, found in enumerate(by_point.values()) if found and compared]
-    on_front = {
-        place
-        for place, is_front in zip(known, front_of([worth(medians[place], aims) for place in known]), strict=True)
-        if is_front
-    }
+    placed = [place for place, found in enumerate(by_point.values()) if found and compared]
+    front = front_of([worth(medians[place], aims) for place in placed])
+    on_front = {place for place, is_front in zip(placed, front, strict=True) if is_front}
     told = tuple(
         Point(
             policy_digest=digest,

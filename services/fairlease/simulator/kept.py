@@ -18,7 +18,7 @@ import msgspec
 
 from fairlease.core.policy_rules import policy_problems
 from fairlease.runtime.whole_file import sync_names
-from fairlease.simulator.exploration import Run, digest_of_policy
+from fairlease.simulator.exploration import Run, digest_of_policy, run_of
 from fairlease_schemas.comparison import ExploredRun
 from fairlease_schemas.policy import Policy
 
@@ -53,36 +53,49 @@ class Setting(NamedTuple):
 class Kept:
     """An open file of runs. `runs` are those it held when it was opened, `points` their policies by digest."""
 
-    def __init__(self, path: str, setting: Setting, code: str, wanted: Collection[str]) -> None:
-        """Open or make the file; `code` empty takes up runs of any, `wanted` are the figures that `runs` have.
+    def __init__(
+        self,
+        path: str,
+        setting: Setting,
+        code: str,
+        wanted: Collection[str],
+        *,
+        is_any_code: bool = False,
+        is_shown: bool = False,
+    ) -> None:
+        """Open or make the file. `wanted` are the figures that `runs` have.
 
-        KeptWrong, KeptBusy, or OSError; none of them leaves the file another one.
+        With `is_any_code` runs by other code are taken up where there is none by this; with `is_shown` the file is only
+        read, whoever writes it. KeptWrong, KeptBusy, or OSError; none of them leaves the file another one.
         """
         self._setting, self._code, self._wanted = setting, code, wanted
+        self._is_any_code = is_any_code
         self.runs: dict[tuple[str, int], Run] = {}
         self.points: dict[str, Policy] = {}
-        self._file = _opened(path)
+        self._file = _opened(path, os.O_RDONLY if is_shown else os.O_RDWR | os.O_CREAT)
         try:
-            self._take_up(path)
+            if not is_shown:
+                _lock(self._file)
+            self._at = self._take_all()
+            if not is_shown:
+                os.ftruncate(self._file.fileno(), self._at)
+                with contextlib.suppress(OSError):  # some file systems keep no names to be sure of
+                    sync_names(Path(path).resolve().parent)
         except BaseException:
             self._file.close()
             raise
 
-    def _take_up(self, path: str) -> None:
-        _lock(self._file)
-        begins = whole = 0
+    def _take_all(self) -> int:
+        """Take every line; how many bytes are whole."""
+        whole = 0
         for number, line in enumerate(self._lines(), start=1):
-            begins, whole = whole, whole + len(line)
             if not line.endswith(b"\n"):
                 if not _is_torn(line):
                     raise KeptWrong(f"line {number} is no run", _OTHER)
-                whole = begins
                 break
             self._take(line, number)
-        os.ftruncate(self._file.fileno(), whole)
-        self._at = whole
-        with contextlib.suppress(OSError):  # some file systems keep no names to be sure of
-            sync_names(Path(path).resolve().parent)
+            whole += len(line)
+        return whole
 
     def _lines(self) -> Iterator[bytes]:
         while line := self._file.readline(_MAX_LINE + 1):
@@ -98,13 +111,13 @@ class Kept:
             raise KeptWrong(f"line {number} is no run: {error}", _OTHER) from error
         if problem := self._problem(told, policy):
             raise KeptWrong(f"line {number}: {problem[0]}", problem[1])
-        figures = {name: told.figures.get(name) for name in self._wanted}
-        run = Run(told.policy_digest, told.seed, told.digest, told.code, figures)
+        run = run_of(told, self._wanted)
         before = self.runs.get((run.policy_digest, run.seed))
         if before is not None and before.code == run.code and before != run:
             text = f"line {number} has other figures of seed {run.seed} than a line before it, by the same code"
             raise KeptWrong(text, "one of them was changed: remove the wrong line, or " + _OTHER)
-        self.runs[run.policy_digest, run.seed] = run
+        if before is None or before.code != self._code:
+            self.runs[run.policy_digest, run.seed] = run
         self.points[run.policy_digest] = policy
 
     def _problem(self, told: ExploredRun, policy: Policy) -> tuple[str, str] | None:
@@ -114,7 +127,7 @@ class Kept:
             if value != wanted:
                 text = f"{field} is {str(value)[:70]}, and that of this exploration {wanted}"
                 return text, f"ask for the same workload, --hosts, --days and --warm-up, or {_OTHER}"
-        if self._code and told.code != self._code:
+        if told.code != self._code and not self._is_any_code:
             text = f"code is {told.code[:70]}, and the rules here are {self._code}: they may decide otherwise"
             return text, f"{_OTHER}, or take up runs of other code with --any-code"
         if told.policy_digest != digest_of_policy(policy):
@@ -142,12 +155,12 @@ class Kept:
         self._file.close()
 
 
-def _opened(path: str) -> BinaryIO:
-    """The file, made where there is none; a device or a pipe is refused, and never waited for."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+def _opened(path: str, how: int) -> BinaryIO:
+    """The file; a device or a pipe is refused, and never waited for."""
+    file = os.open(path, how | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     try:
         _check(os.fstat(file))
-        return os.fdopen(file, "r+b")
+        return os.fdopen(file, "rb")
     except BaseException:
         os.close(file)
         raise
