@@ -92,7 +92,7 @@ BOUNDS = st.lists(
 ).map(tuple)
 
 
-@given(st.integers(0, 10**11), st.integers(0, 10**11), BOUNDS)
+@given(st.integers(-5, 10**11), st.integers(-5, 10**11), BOUNDS)
 def test_what_is_shown_is_read_back(number: int, length_ms: int, bounds: tuple[WindowBound, ...]) -> None:
     told: dict[str, Any] = {"margin_permille": number, "patience_ms": length_ms, "window_bounds": bounds}
     for name, value in told.items():

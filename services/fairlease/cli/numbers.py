@@ -13,7 +13,7 @@ import msgspec
 from fairlease.cli.exits import CONTRACT, CommandError, Finding
 from fairlease.core.policy_rules import policy_problems
 from fairlease_schemas.policy import Policy, WindowBound
-from fairlease_schemas.units import format_length, parse_length_ms
+from fairlease_schemas.units import MAX_LENGTH_MS, format_length, parse_length_ms
 
 _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Policy)}
 _NAMES: Final = "`fairlease policy show` names every number"
@@ -86,7 +86,8 @@ def written(name: str, value: Any) -> str:  # noqa: ANN401 - the value of one nu
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
-        return format_length(value) if name.endswith("_ms") else str(value)
+        # A length that no contract can say is told as the policy has it: it could not be read back.
+        return format_length(value) if name.endswith("_ms") and 0 <= value <= MAX_LENGTH_MS else str(value)
     return value if isinstance(value, str) else "/".join(map(_part, value))
 
 
