@@ -1,4 +1,6 @@
-"""What becomes of a comparison of policies: figures by their public names, over all seeds."""
+"""What becomes of a comparison of policies, or of their numbers: figures by their public names, over all seeds."""
+
+from typing import Any
 
 import msgspec
 
@@ -51,6 +53,74 @@ class Comparison(View, frozen=True, kw_only=True, tag_field="kind", tag="Compari
     digest: str
 
 
+class ExploredRun(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="ExploredRun"
+):
+    """A line of the file that an exploration keeps: one run, and all that its figures depend on.
+
+    `numbers` are those of the policy that are not at their default, `policy_digest` is the SHA-256 of them, `code` that
+    of the rules that decided, `digest` of the run's fold. `figures` are those of SimulationReport, keys joined by dots.
+    """
+
+    workload_digest: str
+    hosts: int
+    warm_up_ms: int
+    measured_ms: int
+    code: str
+    numbers: dict[str, Any]
+    policy_digest: str
+    seed: int
+    digest: str
+    figures: dict[str, int | float | None]
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One choice of numbers: those that are not the same at all points, and what came of it.
+
+    `figures` are those that were aimed at or limited, over the seeds that are compared. `missed` are the limits that
+    their medians do not keep. `is_front`: no other point is as good in every aim and better in one. `seeds` are those
+    that it was played with.
+    """
+
+    policy_digest: str
+    numbers: dict[str, Any]
+    figures: dict[str, Range]
+    missed: tuple[str, ...]
+    is_front: bool
+    seeds: tuple[int, ...]
+
+
+class Aim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which end of a figure is `best`: `least` or `most`. Values that are one when rounded to a `step` are equal."""
+
+    best: str
+    step: float = 0
+
+
+class Exploration(View, frozen=True, kw_only=True, tag_field="kind", tag="Exploration"):
+    """Points of a grid over the numbers of a policy, on the same workload and seeds.
+
+    `seeds` are those that are compared: all that every point has which has any. `aims` are the figures by which points
+    are compared. `shared` are the numbers that are the same at all points and not at their default; the others are
+    `numbers` of each point. `missing` are runs without figures, `policy` the digest of their point. `code` are the
+    digests of the rules that played.
+    `digest` is of the workload, the points and the folds of their runs.
+    """
+
+    workload: str
+    workload_digest: str
+    hosts: int
+    gpus: int
+    days: float
+    code: tuple[str, ...]
+    seeds: tuple[int, ...]
+    aims: dict[str, Aim]
+    shared: dict[str, Any]
+    points: tuple[Point, ...]
+    missing: tuple[Unplayed, ...]
+    digest: str
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """A figure as it `was`, as it came out when the same was played `again`, and as it `would` have been."""
 
@@ -96,3 +166,7 @@ class WhatIf(View, frozen=True, kw_only=True, tag_field="kind", tag="WhatIf"):
     same: int
     jobs: tuple[WaitChange, ...]
     rules: tuple[Assumption, ...]
+
+
+KINDS = Comparison | Exploration | ExploredRun | WhatIf
+"""Everything that is published of simulations put side by side."""

@@ -92,7 +92,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
         "reports.schema.json": _family("Fairlease reports", tuple(reports.KINDS.values()), is_named_by_subject=True),
         "orders.schema.json": _family("Fairlease host order", (orders.HostOrder,)),
         "views.schema.json": _family("Fairlease views", (explain.Reply,)),
-        "comparison.schema.json": _family("Fairlease comparisons", (comparison.Comparison | comparison.WhatIf,)),
+        "comparison.schema.json": _family("Fairlease comparisons", (comparison.KINDS,)),
         "series.schema.json": _family("Fairlease series of a simulation", (series.Series,)),
     }
 

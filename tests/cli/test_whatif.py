@@ -55,8 +55,8 @@ def test_a_table_says_what_was_assumed_and_how_often(capsys: pytest.CaptureFixtu
     ("words", "code", "expected"),
     [
         ((), 64, "nothing is to be otherwise"),
-        (("--set", "patience=1"), 64, "a policy has no 'patience'"),
-        (("--set", "patience_ms=soon"), 64, "--set patience_ms=soon"),
+        (("--set", "patience=1"), 65, "policy.patience: there is no such number"),
+        (("--set", "patience-ms=soon"), 65, "policy.patience_ms: 'soon' is not a length of time"),
         (("--set", "lookback_ms=0"), 65, "policy.lookback_ms"),
         (("--set", "patience_ms"), 64, "is not KEY=VALUE"),
         (("--weight", "a1=0"), 64, "--weight a1=0: is no weight"),
@@ -86,9 +86,11 @@ def test_a_change_that_is_none_is_refused_before_anything_is_played(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("patience_ms = 1\nfoo = 2", "a policy has no 'foo'"),
+        ("patience_ms = 1\nfoo = 2", "policy.toml: policy.foo: there is no such number"),
         ("patience_ms = ", "--policy-file"),
-        ("grace_cap_ms = 'x'", "int"),
+        ("grace_cap_ms = 'x'", "policy.grace_cap_ms: 'x' is not a length of time"),
+        ("grace_cap_ms = 1.5", "policy.grace_cap_ms: Expected `int`"),
+        ("#" * 70_000, "is larger than 65536 bytes"),
     ],
 )
 def test_a_policy_file_that_is_none_is_told(

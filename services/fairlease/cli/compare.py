@@ -20,6 +20,7 @@ import msgspec
 from fairlease.cli.exits import CONTRACT, FAILED, INTERRUPTED, OK, USAGE, CommandError
 from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, cell_width, table
+from fairlease.cli.toml_file import toml_of
 from fairlease.cli.wording import count, length
 from fairlease.core.words import about
 from fairlease.simulator.comparison import Limit, compared, shown, span
@@ -30,9 +31,10 @@ from fairlease.simulator.page.comparison import comparison_page
 from fairlease.simulator.page.file import problem_of_place, put
 from fairlease.simulator.page.words import FIGURES
 from fairlease.simulator.policies import POLICIES
-from fairlease.simulator.runs import simulate_lab
+from fairlease.simulator.runs import LAB_NUMBERS, simulate_lab
 from fairlease.simulator.scenario import lab_1024, must, workload_digest
 from fairlease_schemas.comparison import Comparison, Range, Unplayed
+from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS
 
 Data = dict[str, Any]
@@ -41,12 +43,13 @@ _BAR: Final = 24
 _CELL: Final = 13
 _STOPPED: Final = "stopped before its end"
 LAB_1024: Final = "lab-1024"
+_LIMITS: Final = 'a line is a figure and its limits: "fulfilment.mean" = { least = 0.98 }, or most, or both'
 
 
 def run(args: argparse.Namespace) -> int:
     """0 with all figures; 1 with a figure missed or a run that has none; CommandError when nothing is known."""
     output = output_of(args)
-    limits = _limits(args.must)
+    limits = limits_of(args.must)
     _check(args)
     runs = [(policy, seed) for policy in args.policies for seed in args.seeds]
     reports, missing, is_whole = _played(runs, [_play(args, *one) for one in runs], workers_of(args.workers), output)
@@ -90,15 +93,15 @@ def write_page(path: str, page: str) -> None:
         raise CommandError(FAILED, f"--html {path}: {error}", way_out=way_out) from error
 
 
-def _limits(path: str | None) -> dict[str, Limit]:
+def limits_of(path: str | None) -> dict[str, Limit]:
+    """What figures have to be, by `--must`; CommandError 65 for a file that does not say it."""
     if path is None:
         return {}
     try:
-        text = must() if path == LAB_1024 else Path(path).read_text(encoding="utf-8")
-        return msgspec.convert(tomllib.loads(text), dict[str, Limit])
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        way_out = 'a line is a figure and its limits: "fulfilment.mean" = { least = 0.98 }, or most, or both'
-        raise CommandError(CONTRACT, f"--must {path}: {error}", way_out=way_out) from error
+        told = tomllib.loads(must()) if path == LAB_1024 else toml_of("--must", path, _LIMITS)
+        return msgspec.convert(told, dict[str, Limit])
+    except msgspec.ValidationError as error:
+        raise CommandError(CONTRACT, f"--must {path}: {error}", way_out=_LIMITS) from error
 
 
 def workers_of(asked: int | None) -> int:
@@ -118,12 +121,27 @@ def _play(args: argparse.Namespace, policy: str, seed: int) -> Play:
 
 
 def play_lab(
-    on_done: Tell, *, policy: str, seed: int, hosts: int, measured_ms: int | None, warm_up_ms: int | None
+    on_done: Tell,
+    *,
+    policy: str,
+    seed: int,
+    hosts: int,
+    measured_ms: int | None,
+    warm_up_ms: int | None,
+    numbers: Policy = LAB_NUMBERS,
+    file: Path | None = None,
 ) -> Data:
-    """One run of the reference workload; Wrong when the workload or the policy does not allow it."""
+    """One run of the reference workload, or a file's; Wrong when the workload or the policy does not allow it."""
     try:
         return simulate_lab(
-            policy=policy, seed=seed, hosts=hosts, measured_ms=measured_ms, warm_up_ms=warm_up_ms, tell=on_done
+            policy=policy,
+            seed=seed,
+            hosts=hosts,
+            measured_ms=measured_ms,
+            warm_up_ms=warm_up_ms,
+            file=file,
+            numbers=numbers,
+            tell=on_done,
         )
     except (SimulationWrong, Stuck) as error:
         raise Wrong(str(error)) from error

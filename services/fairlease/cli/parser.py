@@ -269,6 +269,21 @@ def number(text: str) -> tuple[str, str]:
     return key.replace("-", "_"), value
 
 
+def choices(text: str) -> tuple[str, tuple[str, ...]]:
+    """Values of one number of a policy, written `NAME=A,B`, each once and in that order."""
+    key, values = number(text)
+    return key, tuple(dict.fromkeys(values.split(",")))
+
+
+def aim(text: str) -> tuple[str, str, float]:
+    """A figure, which end of it is best, and the step that counts, 0 for any: `FIGURE:least`, `FIGURE:most:0.01`."""
+    figure, _, rest = text.partition(":")
+    best, colon, step = rest.partition(":")
+    if not figure or best not in ("least", "most"):
+        raise argparse.ArgumentTypeError(f"{text[:70]!r} is no aim: write for example occupancy:most")
+    return figure, best, ratio(step) if colon else 0
+
+
 def account(text: str) -> str:
     """The name of an account, or `*` for everybody."""
     return text if text == "*" else name(text)

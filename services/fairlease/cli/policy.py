@@ -9,19 +9,16 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
-from fairlease.cli.document import DocumentError, read_document
+from fairlease.cli.document import MAX_BYTES, DocumentError, read_document
 from fairlease.cli.exits import CONTRACT, USAGE, CommandError
 from fairlease.cli.link import Link, Receipt, linked
+from fairlease.cli.numbers import policy_of
 from fairlease.cli.wishes import proposed, sent, tell
 from fairlease_schemas.commands import AcceptChange, ChangePolicy, ProposeChange
 from fairlease_schemas.explain import PolicyView
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.units import parse_length_ms
 
 _WAY_OUT: Final = "write it as `fairlease policy show -o yaml` does"
-_NAMES: Final = "`fairlease policy show` names every number"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,44 +53,11 @@ async def _wanted(link: Link, args: argparse.Namespace) -> Policy:
     return policy_of(numbers)
 
 
-def policy_of(numbers: dict[str, Any]) -> Policy:
-    """The policy of these numbers, defaults for what is left out; CommandError 65 names what is wrong."""
-    known = {field.name: field for field in msgspec.structs.fields(Policy)}
-    for name in numbers:
-        if name not in known:
-            raise CommandError(CONTRACT, f"policy.{name[:80]}: there is no such number", way_out=_NAMES)
-    plain = {name: _plain(name, value, known[name].type) for name, value in numbers.items()}
-    try:
-        policy = msgspec.convert(plain, Policy)
-        # Of what is said as the default is, nothing is sent: the log keeps what differs.
-        asked = {name: value for name in plain if (value := getattr(policy, name)) != known[name].default}
-        return Policy(**asked)
-    except msgspec.ValidationError as error:
-        raise CommandError(CONTRACT, f"the policy is none: {error}", way_out=_WAY_OUT) from error
-
-
-def _plain(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 - one value of a file, and a field's type
-    """The value as the policy has it: lengths with a unit in milliseconds, numbers that came as text."""
-    if kind is not int or not isinstance(value, str):
-        return value
-    try:
-        return int(value)
-    except ValueError:
-        pass
-    if name.endswith("_ms"):
-        try:
-            return parse_length_ms(value)
-        except ValueError as error:
-            raise CommandError(
-                CONTRACT, f"policy.{name}: {error}", way_out="write for example 90s, 15m or 7d"
-            ) from error
-    raise CommandError(CONTRACT, f"policy.{name}: {value[:40]!r} is no whole number", way_out=_WAY_OUT)
-
-
 def _read(path: str) -> dict[str, Any]:
     """The numbers of a file: those alone, or a whole answer of `policy show`."""
     try:
-        data = read_document(Path(path).read_bytes()).data
+        with Path(path).open("rb") as file:
+            data = read_document(file.read(MAX_BYTES + 1)).data
     except DocumentError as error:
         place = error.place
         raise CommandError(CONTRACT, f"{path}:{place.line}:{place.column}: {error.text}", way_out=_WAY_OUT) from error

@@ -1,14 +1,17 @@
-"""The words of what runs in virtual time: `simulate`, `compare`, `whatif`, and their options."""
+"""The words of what runs in virtual time: `simulate`, `compare`, `explore`, `whatif`, and their options."""
 
 from fairlease.cli.leaves import Verbs, command
 from fairlease.cli.parser import (
     Parser,
+    aim,
     begin,
+    choices,
     factor,
     grid,
     length_ms,
     name,
     names,
+    number,
     output_options,
     pair,
     positive,
@@ -19,7 +22,7 @@ from fairlease.cli.parser import (
 
 
 def add_simulations(verbs: "Verbs[Parser]") -> None:
-    """`simulate`, `compare` and `whatif`."""
+    """`simulate`, `compare`, `explore` and `whatif`."""
     about = "play a workload in virtual time with the services' own rules"
     simulate = command(verbs, "simulate", "fairlease.simulator.command", [output_options()], about=about)
     what = simulate.add_mutually_exclusive_group(required=True)
@@ -35,6 +38,7 @@ def add_simulations(verbs: "Verbs[Parser]") -> None:
     simulate.add_argument("--log", metavar="FILE", help="write the log here (`replay` knows that of budget-window)")
     _add_page(simulate)
     _add_compare(verbs)
+    _add_explore(verbs)
     _add_whatif(verbs)
 
 
@@ -78,6 +82,32 @@ def _add_compare(verbs: "Verbs[Parser]") -> None:
     _add_page(compare)
 
 
+def _add_explore(verbs: "Verbs[Parser]") -> None:
+    about = "play a workload at every point of a grid over the numbers of a policy, and find those that none beats"
+    explore = command(verbs, "explore", "fairlease.cli.explore", [output_options()], about=about)
+    about = "the reference workload, or one in its form"
+    explore.add_argument("--workload", default="lab-1024", metavar="lab-1024|FILE.toml", help=about)
+    about = "values of one number of budget-window; repeatable. Without it, the points that --keep FILE has"
+    explore.add_argument("--grid", type=choices, action="append", default=[], metavar="NUMBER=A,B,..", help=about)
+    explore.add_argument("--sample", type=positive, metavar="N", help="N points of the grid, drawn evenly")
+    explore.add_argument("--sample-seed", type=whole, default=1, metavar="N", help="of that draw (1)")
+    explore.add_argument("--seeds", type=seeds, default=(1, 2, 3), metavar="A-B", help="1-3, or 1,4,7 (1-3)")
+    explore.add_argument("--hosts", type=grid, metavar="HxG", help="hosts x GPUs (128x8)")
+    explore.add_argument("--days", type=ratio, metavar="N", help="measured days (30)")
+    explore.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
+    explore.add_argument("--workers", type=positive, metavar="N", help="processes at a time (one for each core)")
+    about = "write every run here as it ends, and take up those that are there"
+    explore.add_argument("--keep", metavar="FILE.jsonl", help=about)
+    about = "with --keep: take up runs by other rules of this program too"
+    explore.add_argument("--any-code", action="store_true", help=about)
+    about = "play nothing: what --keep FILE has by now, also while another exploration writes it"
+    explore.add_argument("--show", action="store_true", help=about)
+    about = "a figure and which end of it is best; repeatable, in the place of those that are usual"
+    explore.add_argument("--aim", type=aim, action="append", default=[], metavar="FIGURE:least|most[:STEP]", help=about)
+    about = "limits for figures of every point; 1 is returned when no point keeps them all"
+    explore.add_argument("--must", metavar="FILE.toml|lab-1024", help=about)
+
+
 def _add_whatif(verbs: "Verbs[Parser]") -> None:
     about = "what would have been: a recorded log played again under another policy"
     whatif = command(verbs, "whatif", "fairlease.cli.whatif", [output_options()], about=about)
@@ -86,7 +116,7 @@ def _add_whatif(verbs: "Verbs[Parser]") -> None:
     whatif.add_argument("--policy-file", metavar="FILE.toml", help="a whole policy in the place of those in the log")
     about = "another number of every policy in the log; repeatable"
     whatif.add_argument(
-        "--set", type=pair, action="append", default=[], metavar="KEY=VALUE", dest="numbers", help=about
+        "--set", type=number, action="append", default=[], metavar="NUMBER=VALUE", dest="numbers", help=about
     )
     about = "another weight of a budget; repeatable"
     whatif.add_argument("--weight", type=pair, action="append", default=[], metavar="BUDGET=N", help=about)

@@ -5,22 +5,20 @@ the answer: the log played again without the change shows what they cost.
 """
 
 import argparse
-import tomllib
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from fairlease.cli.compare import write_page
-from fairlease.cli.exits import CONTRACT, FAILED, OK, USAGE, CommandError, Finding
+from fairlease.cli.exits import FAILED, OK, USAGE, CommandError
 from fairlease.cli.history import folded, opened
+from fairlease.cli.numbers import judge, number_of, policy_of
 from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, facts, table
+from fairlease.cli.toml_file import toml_of
 from fairlease.cli.twice import played_twice
 from fairlease.cli.wording import count, length
 from fairlease.core.metrics.integral import Period
-from fairlease.core.policy_rules import policy_problems
 from fairlease.simulator.again import Change
 from fairlease.simulator.comparison import shown, what_if
 from fairlease.simulator.page.file import problem_of_place
@@ -31,7 +29,7 @@ from fairlease.simulator.policies import BUDGET_WINDOW, POLICIES
 from fairlease_schemas.commands import ChangeBudget
 from fairlease_schemas.comparison import WhatIf
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.units import DAY_MS, parse_length_ms
+from fairlease_schemas.units import DAY_MS
 
 Data = dict[str, Any]
 
@@ -79,45 +77,25 @@ def _change(args: argparse.Namespace) -> Change:
         way_out = f"the policies are {', '.join(POLICIES)}"
         raise CommandError(USAGE, f"--policy: {args.policy!r} is not a policy", way_out=way_out)
     policy = _policy_file(args.policy_file)
-    numbers = {key: _number(key, value) for key, value in args.numbers}
+    numbers = {key: number_of(key, value) for key, value in args.numbers}
     change = Change(
         ruler=args.policy or BUDGET_WINDOW,
         policy=policy,
         numbers=numbers,
         weights={budget: _weight(budget, value) for budget, value in args.weight},
     )
-    _judge(change.of(Policy()))
+    judge(change.of(Policy()))
     return change
 
 
 def _policy_file(path: str | None) -> Policy | None:
     if path is None:
         return None
+    numbers = toml_of("--policy-file", path, _WAY_OUT)
     try:
-        return _policy(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise CommandError(CONTRACT, f"--policy-file {path}: {error}", way_out=_WAY_OUT) from error
-
-
-def _policy(told: Mapping[str, Any]) -> Policy:
-    """A policy of these fields; ValidationError for one that there is not, and for a value of another kind."""
-    unknown = [key for key in told if key not in Policy.__struct_fields__]
-    if unknown:
-        raise msgspec.ValidationError(f"a policy has no {unknown[0]!r}")
-    return msgspec.convert(told, Policy)
-
-
-def _number(key: str, value: str) -> object:
-    """The value of a field as the policy holds it: a number, a length such as `10m` where the key ends in _ms, text."""
-    told: object = value
-    try:
-        if value.lstrip("-").isdigit():
-            told = int(value)
-        elif key.endswith("_ms"):
-            told = parse_length_ms(value)
-        return getattr(_policy({key: told}), key)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise CommandError(USAGE, f"--set {key}={value[:40]}: {error}", way_out=_WAY_OUT) from error
+        return policy_of(numbers)
+    except CommandError as error:
+        raise CommandError(error.code, f"--policy-file {path}: {error.text}", way_out=error.way_out) from error
 
 
 def _weight(budget: str, value: str) -> int:
@@ -127,17 +105,10 @@ def _weight(budget: str, value: str) -> int:
     return int(value)
 
 
-def _judge(policy: Policy) -> None:
-    problems = policy_problems(policy)
-    if problems:
-        told = [Finding(one.field, one.rule, one.value, one.limit, one.way_out) for one in problems]
-        raise CommandError(CONTRACT, "no cell can be run by this policy", findings=told)
-
-
 def _check(past: Past, change: Change) -> None:
     """CommandError for a change of what the log does not know."""
     for one in past.policies:
-        _judge(change.of(one.policy))
+        judge(change.of(one.policy))
     known = {heard.said.budget for heard in past.heard if isinstance(heard.said, ChangeBudget)}
     for budget in change.weights:
         if budget not in known:

@@ -40,7 +40,7 @@ def problem_of(args: argparse.Namespace) -> str:
     if args.workload:
         if given := _given(args, _OF_A_TRACE):
             return f"{given} is of a trace, and --workload {args.workload} is none: leave it out, or name a --trace"
-        return _hosts_problem(args)
+        return hosts_problem(args)
     if given := _given(args, _OF_A_WORKLOAD):
         return f"{given} is of a workload: a trace is played to its last end; cut it with --from and --limit"
     return ""
@@ -57,7 +57,8 @@ def _given(args: argparse.Namespace, names: tuple[str, ...]) -> str:
     return found and "--" + _SPELT.get(found, found).replace("_", "-")
 
 
-def _hosts_problem(args: argparse.Namespace) -> str:
+def hosts_problem(args: argparse.Namespace) -> str:
+    """Why a workload has no such hosts; empty where it has. OSError or WorkloadWrong for one in a file."""
     if not args.hosts:
         return ""
     gpus = scenario_of(file_of(args.workload))[0].cluster.gpus_per_host

@@ -67,6 +67,11 @@ def _walk(found: Mapping[str, Any], lead: str) -> Iterator[tuple[str, Number | N
             yield f"{lead}{key}", value
 
 
+def is_counted(name: str) -> bool:
+    """Whether this is a count by what happened, which a report has only if it did."""
+    return name.startswith(_COUNTED)
+
+
 def shown(name: str, value: Number | None) -> str:
     """The value of a figure in the words of people: its name says what it is of."""
     if value is None:
@@ -87,7 +92,7 @@ def span(least: str, most: str) -> str:
 
 def spread_of(name: str, found: Iterable[Number | None]) -> Range:
     """The figure over the runs that have it."""
-    absent = 0 if name.startswith(_COUNTED) else None
+    absent = 0 if is_counted(name) else None
     ordered = sorted(value for value in (absent if one is None else one for one in found) if value is not None)
     if not ordered:
         return Range(median=None, min=None, max=None)
