@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +21,8 @@ from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, cell_width, table
 from fairlease.cli.wording import count, length
 from fairlease.core.words import about
+from fairlease.runtime import plain_file
+from fairlease.runtime.plain_file import why
 from fairlease.simulator.comparison import Limit, compared, shown, span
 from fairlease.simulator.crew import Play, Tell, Wrong, played
 from fairlease.simulator.engine import Stuck
@@ -94,11 +95,11 @@ def _limits(path: str | None) -> dict[str, Limit]:
     if path is None:
         return {}
     try:
-        text = must() if path == LAB_1024 else Path(path).read_text(encoding="utf-8")
+        text = must() if path == LAB_1024 else plain_file.text(path)
         return msgspec.convert(tomllib.loads(text), dict[str, Limit])
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         way_out = 'a line is a figure and its limits: "fulfilment.mean" = { least = 0.98 }, or most, or both'
-        raise CommandError(CONTRACT, f"--must {path}: {error}", way_out=way_out) from error
+        raise CommandError(CONTRACT, f"--must {path}: {why(error)}", way_out=way_out) from error
 
 
 def workers_of(asked: int | None) -> int:

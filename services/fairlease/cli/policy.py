@@ -8,7 +8,6 @@ written with a unit. What a change comes to is decided by the ledger alone.
 
 import argparse
 import asyncio
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +18,7 @@ from fairlease.cli.link import Link, Receipt, linked
 from fairlease.cli.output import output_of, print_text
 from fairlease.cli.proposals import told
 from fairlease.cli.wishes import proposed, sent, tell
+from fairlease.runtime import plain_file
 from fairlease_schemas.commands import AcceptChange, ChangePolicy, ProposeChange
 from fairlease_schemas.explain import PolicyView, ProposalsView
 from fairlease_schemas.policy import Policy
@@ -110,7 +110,7 @@ def _plain(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 - one value
 def _read(path: str) -> dict[str, Any]:
     """The numbers of a file: those alone, or a whole answer of `policy show`."""
     try:
-        data = read_document(Path(path).read_bytes()).data
+        data = read_document(plain_file.read(path)).data
     except DocumentError as error:
         place = error.place
         raise CommandError(CONTRACT, f"{path}:{place.line}:{place.column}: {error.text}", way_out=_WAY_OUT) from error

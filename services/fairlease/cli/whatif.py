@@ -7,7 +7,6 @@ the answer: the log played again without the change shows what they cost.
 import argparse
 import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +20,8 @@ from fairlease.cli.twice import played_twice
 from fairlease.cli.wording import count, length
 from fairlease.core.metrics.integral import Period
 from fairlease.core.policy_rules import policy_problems
+from fairlease.runtime import plain_file
+from fairlease.runtime.plain_file import why
 from fairlease.simulator.again import Change
 from fairlease.simulator.comparison import shown, what_if
 from fairlease.simulator.page.file import problem_of_place
@@ -94,9 +95,9 @@ def _policy_file(path: str | None) -> Policy | None:
     if path is None:
         return None
     try:
-        return _policy(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        return _policy(tomllib.loads(plain_file.text(path)))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise CommandError(CONTRACT, f"--policy-file {path}: {error}", way_out=_WAY_OUT) from error
+        raise CommandError(CONTRACT, f"--policy-file {path}: {why(error)}", way_out=_WAY_OUT) from error
 
 
 def _policy(told: Mapping[str, Any]) -> Policy:

@@ -23,6 +23,7 @@ from typing import IO, Final
 
 import msgspec
 
+from fairlease.runtime import plain_file
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.keys import KEYS
 from fairlease.runtime.standstill import STORE
@@ -133,7 +134,7 @@ def _add(tar: tarfile.TarFile, name: str, size: int, file: IO[bytes]) -> None:
 
 def _walk(where: Path, to: Path | None) -> Manifest:
     """The manifest, once every byte behind it was found to be as it says; each file is written where `to` is."""
-    with where.open("rb") as packed, _told(where):
+    with plain_file.opened(where) as packed, _told(where):
         plain = _Bounded(gzip.GzipFile(fileobj=packed))
         with tarfile.open(fileobj=plain, mode="r|") as tar:  # type: ignore[call-overload]  # it reads, and no more
             manifest = _manifest(tar)

@@ -14,6 +14,7 @@ import secrets
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from fairlease.runtime import plain_file
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import Settings
@@ -24,6 +25,8 @@ AGENT: Final = "agent"
 """The agent that `fairlease up` starts; others have names of their own."""
 KEYS: Final = "keys"
 _SUFFIX: Final = ".key"
+_MOST_BYTES: Final = 4_096
+"""Of a key: a name and a seed."""
 _SEED_BYTES: Final = 32
 _SEED: Final = re.compile(r"SU[A-Z2-7]{56}")
 
@@ -117,7 +120,7 @@ def find(settings: Settings, identity: str) -> Key | None:
 def read(path: Path) -> Key:
     """The key in that file; KeyUnusable, which shows nothing of it, when there is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(plain_file.text(path, _MOST_BYTES))
         key = Key(str(found["identity"]), Secret(str(found["seed"])))
     except FileNotFoundError:
         raise KeyUnusable(
