@@ -28,6 +28,7 @@ from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
 from fairlease.runtime.plain_file import why
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
+from fairlease.runtime.tasks import end
 from fairlease.runtime.telemetry import configure
 from fairlease.runtime.whole_file import replace
 from fairlease_schemas.codec import Unreadable, understood
@@ -206,9 +207,7 @@ async def _up(supervisor: Supervisor, wanted: Wanted, served: Served) -> int:
             _say(supervisor, wanted, served, time.monotonic() - started_s)
             await ended
         else:
-            ready.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await ready
+            await end((ready,))
     finally:
         await supervisor.stop()
     with contextlib.suppress(OSError):  # the terminal may be gone
