@@ -1,6 +1,7 @@
 """A cancellation that a library lost, as `asyncio.wait_for` of Python 3.11 may, holds nobody up."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +34,8 @@ class Deaf:
 
 
 async def test_an_up_that_is_ended_before_it_is_ready_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    deaf, signs = Deaf(), {}
+    deaf = Deaf()
+    signs: dict[int, Callable[[], None]] = {}
     monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", signs.__setitem__)
     monkeypatch.setattr(up, "keep", lambda *_: None)
     stopped: list[str] = []
