@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_data(output.form, msgspec.json.encode(found), [one.job for one in found.jobs])
     if args.html:
-        write_page(args.html, whatif_page(found, past.report, again, would, args.lang))
+        write_page(args.html, whatif_page(found, past.report, again, would, args.lang), output)
     return OK
 
 
