@@ -108,7 +108,7 @@ def test_what_is_no_key_is_said_without_showing_it(tmp_path: Path, text: str) ->
 def test_a_named_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(keys.KeyUnusable, match="there is no such file; name the one you were given"):
         keys.find(Settings(state_dir=tmp_path, creds=str(tmp_path / "gone.key")), "audit")
-    with pytest.raises(keys.KeyUnusable, match=r"cannot be read \(Is a directory\); mend its rights"):
+    with pytest.raises(keys.KeyUnusable, match=r"cannot be read \(is a directory: name a plain file\); mend"):
         keys.find(Settings(state_dir=tmp_path, creds=str(tmp_path)), "audit")
 
 

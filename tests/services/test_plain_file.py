@@ -49,7 +49,7 @@ def test_what_is_no_plain_file_is_told_and_not_waited_for(read: Callable[[str], 
     with pytest.raises((OSError, CommandError, ConfigWrong, keys.KeyUnusable)) as caught:
         read(odd)
     assert odd in str(caught.value)
-    assert "no plain file: write it into a file, and name that" in str(caught.value)
+    assert ": name a plain file" in str(caught.value)
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS.keys())
@@ -61,7 +61,7 @@ def test_a_command_that_is_given_no_plain_file_says_so_at_once(
     assert code != 0
     assert out == ""
     assert odd in err
-    assert "no plain file: write it into a file, and name that" in err
+    assert ": name a plain file" in err
 
 
 @pytest.mark.parametrize(("size", "is_read"), [(99, True), (100, True), (101, False)])

@@ -1,6 +1,7 @@
 """A cancellation that a library lost, as `asyncio.wait_for` of Python 3.11 may, holds nobody up."""
 
 import asyncio
+import io
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,7 +86,7 @@ async def test_a_play_whose_follower_fails_ends(monkeypatch: pytest.MonkeyPatch)
     workload: Any = SimpleNamespace(tasks=())
     with pytest.raises(OSError, match="the log is gone"):
         async with asyncio.timeout(LIMIT_S):
-            await player._followed(workload, cell, (link, link), Any, None, 1.0)  # type: ignore[arg-type]
+            await player._followed(workload, cell, (link, link), io.BytesIO(), None, 1.0)
     assert (deaf.lost.is_set(), left) == (True, ["nothing"])
 
 

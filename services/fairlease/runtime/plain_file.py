@@ -36,7 +36,7 @@ def opened(path: str | Path) -> IO[bytes]:
         return os.fdopen(fd, "rb")
     os.close(fd)
     what = "a directory" if stat.S_ISDIR(kind) else "a pipe" if stat.S_ISFIFO(kind) else "a device"
-    raise OSError(errno.EINVAL, f"is {what}, no plain file: write it into a file, and name that", str(path))
+    raise OSError(errno.EINVAL, f"is {what}: name a plain file", str(path))
 
 
 def why(error: Exception) -> str:
