@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlease_schemas.job import Advice, Problem
+from fairlease_schemas.simulated import BudgetFigures, Figures, Source
 
 API_VERSION = "fairlease/v1"
 
@@ -370,10 +371,19 @@ class PolicyView(View, frozen=True, kw_only=True, tag_field="kind", tag="Policy"
 
 
 class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A report on a proposal, by its digest, and when it came."""
+    """A report on a proposal, by its digest: when it came, from whom, and what it found.
+
+    `before` is without the proposal, `after` with it; `budgets` are the few whose fulfilment differs most, in permille.
+    """
 
     digest: str
     at_ms: int
+    author: str
+    source: Source
+    span_ms: int
+    before: Figures
+    after: Figures
+    budgets: tuple[BudgetFigures, ...]
 
 
 class ProposalRow(msgspec.Struct, frozen=True, kw_only=True):

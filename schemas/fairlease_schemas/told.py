@@ -15,6 +15,16 @@ from fairlease_schemas.terms import UNITS, Strict
 
 UNKNOWN_KEY: Final = "unknown key: remove it, or look its name up in the contract reference"
 REQUIRED: Final = "required: write it"
+_EXAMPLES: Final = {
+    "apiVersion": "fairlease/v1",
+    "kind": "Job",
+    "budget": "vision; `fairlease shares` lists those that there are",
+    "min_runtime": "30m, in which nobody may take its GPUs, or 0s for idle work",
+    "timeout": "2h, after which an attempt is ended",
+    "count": "8",
+    "job": "job- and 20 letters and digits",
+}
+"""What may stand where something has to."""
 _LEAST_LIKENESS: Final = 0.6
 
 _A_LIST: Final = "write a list, for example [{}]"
@@ -53,7 +63,8 @@ def way_out(error: dict[str, Any], root: type[Strict], patterns: dict[str, str])
         case "extra_forbidden":
             return _unknown(root, path)
         case "missing":
-            return REQUIRED
+            example = _EXAMPLES.get(str(path[-1]), "")
+            return f"{REQUIRED}, for example {example}" if example else REQUIRED
         case "string_pattern_mismatch":
             return (PATTERNS_SAY | patterns).get(str(context.get("pattern")), "write it as the contract reference says")
         case "literal_error":

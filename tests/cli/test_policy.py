@@ -10,6 +10,8 @@ from fairlease.cli.exits import CONTRACT, FAILED, OK, USAGE
 from fairlease_schemas.explain import PolicyView, ProposalRow, ProposalsView, ReportRow
 from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy
+from fairlease_schemas.simulated import BudgetFigures, Figures, Source
+from fairlease_schemas.units import DAY_MS
 from tests.cli.cell import AS_OF, Cell
 
 IN_FORCE = msgspec.structs.asdict(Policy(patience_ms=1_000)) | {
@@ -17,9 +19,38 @@ IN_FORCE = msgspec.structs.asdict(Policy(patience_ms=1_000)) | {
 }
 
 
+BEFORE = Figures(windows_broken=0, loops=0, promises_broken=0, fulfilment_permille=981, wait_p90_ms=3_600_000)
+REPORT = ReportRow(
+    digest="ef" * 32,
+    at_ms=AS_OF.log_time_ms,
+    author="bob",
+    source=Source.LOG,
+    span_ms=2 * DAY_MS,
+    before=BEFORE,
+    after=msgspec.structs.replace(BEFORE, fulfilment_permille=990),
+    budgets=(
+        BudgetFigures(budget="vision", before_permille=910, after_permille=1_012),
+        BudgetFigures(budget="made", before_permille=None, after_permille=None),
+    ),
+)
+ROW = ProposalRow(
+    proposal="wider",
+    author="ann",
+    at_ms=AS_OF.log_time_ms,
+    position=812,
+    log_digest="ab" * 32,
+    change="cd" * 32,
+    changes=({"type": "change-budget", "budget": "vision", "weight": 3},),
+    reports=(REPORT,),
+    forced_by="",
+    is_stale=False,
+)
+
+
 @pytest.fixture(autouse=True)
 def in_force(cell: Cell) -> None:
     cell.plan.replies["policy"] = PolicyView(name="quick", policy=IN_FORCE, as_of=AS_OF)
+    cell.plan.replies["proposals"] = ProposalsView(rows=(), as_of=AS_OF)
 
 
 def sent(cell: Cell, *words: str) -> tuple[str, dict[str, Any]]:
@@ -146,21 +177,9 @@ def test_a_file_that_is_no_policy_is_65(cell: Cell, tmp_path: Path, text: str, s
 
 
 def test_proposals_are_shown_with_what_stands_in_their_way(cell: Cell) -> None:
-    row = ProposalRow(
-        proposal="wider",
-        author="ann",
-        at_ms=AS_OF.log_time_ms,
-        position=812,
-        log_digest="ab" * 32,
-        change="cd" * 32,
-        changes=({"type": "change-budget", "budget": "vision", "weight": 3},),
-        reports=(ReportRow(digest="ef" * 32, at_ms=AS_OF.log_time_ms),),
-        forced_by="",
-        is_stale=False,
-    )
-    stale = msgspec.structs.replace(row, proposal="old", is_stale=True, reports=())
-    forced = msgspec.structs.replace(row, proposal="urgent", forced_by="bob", reports=())
-    cell.plan.replies["proposals"] = ProposalsView(rows=(row, stale, forced), as_of=AS_OF)
+    stale = msgspec.structs.replace(ROW, proposal="old", is_stale=True, reports=())
+    forced = msgspec.structs.replace(ROW, proposal="urgent", forced_by="bob", reports=())
+    cell.plan.replies["proposals"] = ProposalsView(rows=(ROW, stale, forced), as_of=AS_OF)
     lines = cell.run("policy", "proposals").out.splitlines()
     assert [word in line for word, line in zip(("reported", "stale", "forced by bob"), lines[1:], strict=False)] == [
         True
@@ -169,3 +188,42 @@ def test_proposals_are_shown_with_what_stands_in_their_way(cell: Cell) -> None:
     assert "ef" * 32 in lines[1]
     cell.plan.replies["proposals"] = ProposalsView(rows=(), as_of=AS_OF)
     assert "no open proposals" in cell.run("policy", "proposals").out
+
+
+def row_of(text: str, figure: str) -> list[str]:
+    """The two cells of a figure."""
+    return next(line for line in text.splitlines() if line.startswith(figure)).removeprefix(figure).split()
+
+
+def test_what_the_newest_report_found_stands_below_the_proposals(cell: Cell) -> None:
+    # rule: 10.1
+    older = msgspec.structs.replace(REPORT, digest="12" * 32, author="eve")
+    cell.plan.replies["proposals"] = ProposalsView(
+        rows=(msgspec.structs.replace(ROW, reports=(older, REPORT)),), as_of=AS_OF
+    )
+    out = cell.run("policy", "proposals").out
+    assert "wider, report efefefefefef of bob: 2d of the cell's own log" in out
+    assert "1212121212121 of eve" not in out
+    assert row_of(out, "fulfilment of vision") == ["0.910", "1.012"]
+    assert row_of(out, "fulfilment of made") == ["-", "-"]
+    assert row_of(out, "fulfilment ") == ["0.981", "0.990"]
+    assert row_of(out, "wait p90") == ["1h", "1h"]
+
+
+def test_whoever_accepts_is_shown_what_the_report_found_budget_by_budget(cell: Cell) -> None:
+    # rule: 10.1
+    newer = msgspec.structs.replace(REPORT, digest="12" * 32, budgets=())
+    cell.plan.replies["proposals"] = ProposalsView(
+        rows=(msgspec.structs.replace(ROW, reports=(REPORT, newer)),), as_of=AS_OF
+    )
+    out = cell.run("policy", "accept", "wider", "--report", REPORT.digest).out
+    assert row_of(out, "fulfilment of vision") == ["0.910", "1.012"]
+    assert out.endswith("accepting wider: accepted\n")
+    assert "vision" not in cell.run("policy", "accept", "wider", "--force").out, "the newest where none is named"
+
+
+@pytest.mark.parametrize("form", [("-q",), ("-o", "json")])
+def test_programs_that_accept_are_told_the_answer_alone(cell: Cell, form: tuple[str, ...]) -> None:
+    cell.plan.replies["proposals"] = ProposalsView(rows=(ROW,), as_of=AS_OF)
+    seen = cell.run("policy", "accept", "wider", "--report", REPORT.digest, *form)
+    assert (seen.code, "vision" in seen.out) == (OK, False)

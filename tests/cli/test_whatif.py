@@ -42,9 +42,13 @@ def test_three_columns_come_as_data_and_as_a_page(
     assert all(name in text for name in ("as it was", "played again", "would have been", "patience_ms=10m"))
 
 
-def test_a_table_says_what_was_assumed_and_how_often(capsys: pytest.CaptureFixture[str], log: Path) -> None:
-    code, out, _ = told(capsys, log, "--set", "patience_ms=0")
+def test_a_table_says_what_was_assumed_and_how_often(
+    capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    code, out, _ = told(capsys, log, "--set", "patience_ms=0", "--html", str(page))
     assert code == 0
+    assert out.endswith(f"\nthe page is written: {page}\n")
     assert re.match(r"[12]h(\d+m)?(\d+s)? on 2 hosts; ", out), out
     assert out.splitlines()[2].split() == ["FIGURE", "WAS", "AGAIN", "WOULD"]
     assert "assumed, with how many things each met" in out

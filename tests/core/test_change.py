@@ -7,7 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from fairlease.core.change import (
+    KEPT_BUDGETS,
     MAX_CHANGES_BYTES,
+    MAX_FIGURE,
     MAX_PROPOSALS,
     MAX_PROPOSALS_EACH,
     MAX_REPORTS,
@@ -34,7 +36,7 @@ from fairlease_schemas.commands import (
 )
 from fairlease_schemas.job import CommandRefused
 from fairlease_schemas.policy import Policy, PolicyChanged
-from fairlease_schemas.simulated import BudgetFigures, Source
+from fairlease_schemas.simulated import BudgetFigures, Figures, Source
 from tests.dsl.cell import DAY, HOUR, Cell
 from tests.dsl.proposals import GOOD, proposed, reported
 
@@ -125,12 +127,26 @@ def test_the_same_report_twice_is_one() -> None:
     cell.when(ReportChange(report=report), who="other").then()
 
 
+def test_of_a_report_what_differs_most_is_kept_for_whoever_is_to_accept_it() -> None:
+    # rule: 10.1
+    cell = gated()
+    found = [(f"b-{number:02}", 900, 900 - number) for number in range(30)] + [("idle", None, None), ("made", None, 7)]
+    budgets = tuple(BudgetFigures(budget=name, before_permille=was, after_permille=is_) for name, was, is_ in found)
+    report = reported(proposed(cell, WIDE), budgets=budgets)
+    cell.say(ReportChange(report=report), "anybody")
+    (row,) = proposals_view(cell.world).rows
+    (told,) = row.reports
+    assert [one.budget for one in told.budgets] == [f"b-{number:02}" for number in range(29, 29 - KEPT_BUDGETS, -1)]
+    assert (told.digest, told.author, told.source, told.span_ms) == (report.digest, "anybody", Source.LOG, 2 * DAY)
+    assert (told.before, told.after) == (GOOD, GOOD)
+
+
 def test_of_many_reports_the_newest_are_kept() -> None:
     cell = gated()
     proposal = proposed(cell, WIDE)
     reports = [reported(proposal, seeds=(seed,)) for seed in range(MAX_REPORTS + 1)]
-    for report in reports:
-        cell.say(ReportChange(report=report), "anybody")
+    for number, report in enumerate(reports):
+        cell.say(ReportChange(report=report), f"person-{number}")
     assert list(cell.world.proposals["wider"].reports) == [report.digest for report in reports[1:]]
     assert problem(cell, AcceptChange(proposal="wider", report=reports[0].digest)) == ("report", "10.1")
 
@@ -192,6 +208,10 @@ def test_a_tampered_report_is_refused(changed: dict[str, Any]) -> None:
             "budgets",
             id="of what is no budget's name",
         ),
+        pytest.param(
+            {"budgets": (BudgetFigures(budget="a", before_permille=1, after_permille=-1),)}, "budgets", id="of less"
+        ),
+        pytest.param({"before": replace(GOOD, wait_p50_ms=1 << 62)}, "before.wait_p50_ms", id="of no sensible figure"),
         pytest.param({"after": replace(GOOD, windows_broken=1)}, "after.windows_broken", id="that breaks a window"),
         pytest.param({"after": replace(GOOD, promises_broken=2)}, "after.promises_broken", id="that breaks promises"),
         pytest.param({"after": replace(GOOD, loops=1)}, "after.loops", id="that loops"),
@@ -251,7 +271,7 @@ def test_a_young_cell_may_rest_on_the_reference_workload() -> None:
     report = reported(proposal, source=Source.LAB_1024)
     assert isinstance(cell.say(ReportChange(report=report))[0], ChangeSimulated)
     of_all_there_is = reported(proposal, span_ms=proposal.span_ms)
-    assert isinstance(cell.say(ReportChange(report=of_all_there_is))[0], ChangeSimulated)
+    assert isinstance(cell.say(ReportChange(report=of_all_there_is), "bea")[0], ChangeSimulated)
 
 
 # a second person ------------------------------------------------------------------------------------
@@ -419,6 +439,10 @@ def test_one_account_leaves_room_for_the_proposals_of_others() -> None:
 
 def test_all_open_proposals_fit_the_one_message_that_tells_them() -> None:
     # given: as many and as large proposals as there may be, with all their reports
+    budgets = tuple(
+        BudgetFigures(budget=f"{number:063}", before_permille=MAX_FIGURE, after_permille=0) for number in range(99)
+    )
+    wide = replace(GOOD, **{name: MAX_FIGURE for name in Figures.__struct_fields__ if getattr(GOOD, name) != 0})
     cell = gated()
     for account in ("third", "fourth", "fifth"):
         cell.say(ChangeMember(budget="/", account=account, role="lead"), "lead")
@@ -427,13 +451,34 @@ def test_all_open_proposals_fit_the_one_message_that_tells_them() -> None:
         large = replace(WIDE, reason="x" * (MAX_CHANGES_BYTES - 500))
         proposal = proposed(cell, large, name=f"p-{number}", who=who)
         for seed in range(MAX_REPORTS):
-            cell.say(ReportChange(report=reported(proposal, seeds=(seed,))), "anybody", settle=False)
+            full = reported(proposal, seeds=(seed,), budgets=budgets, before=wide, after=wide)
+            cell.say(ReportChange(report=full), f"person-{seed}", settle=False)
     # then
     view = proposals_view(cell.world)
     assert [len(row.reports) for row in view.rows] == [MAX_REPORTS] * MAX_PROPOSALS
     assert len(msgspec.json.encode(view)) < MAX_PAYLOAD
     too_large = ProposeChange(proposal="p-0", changes=(replace(WIDE, reason="x" * MAX_CHANGES_BYTES),))
     assert problem(cell, too_large) == ("changes", "10.1")
+
+
+def test_an_account_reports_once_on_a_proposal_so_that_nobody_fills_the_log() -> None:
+    # rule: 10.1
+    cell = gated()
+    proposal = proposed(cell, WIDE)
+    report = reported(proposal)
+    cell.say(ReportChange(report=report), "lead")
+    # when: somebody sends many that fit, also after others pushed out the first
+    first, *more = (ReportChange(report=reported(proposal, seeds=(seed,))) for seed in range(100, 110))
+    assert isinstance(cell.say(first, "mallory")[0], ChangeSimulated)
+    for one in more:
+        assert problem(cell, one, "mallory") == ("report", "10.1")
+    assert cell.say(first, "mallory") == []
+    for number in range(MAX_REPORTS):
+        cell.say(ReportChange(report=reported(proposal, seeds=(200 + number,))), f"person-{number}")
+    assert problem(cell, first, "mallory") == ("report", "10.1")
+    # then: a new proposal of that name is another thing
+    anew = proposed(cell, WIDE)
+    assert isinstance(cell.say(ReportChange(report=reported(anew)), "mallory")[0], ChangeSimulated)
 
 
 def test_nobody_pushes_out_the_report_of_another() -> None:

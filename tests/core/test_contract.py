@@ -87,6 +87,9 @@ def test_text_is_put_into_one_normal_form() -> None:
     assert contract.spec.command == ("\u00e9",)
 
 
+NO_BUDGET = "required: write it, for example vision; `fairlease shares` lists those that there are"
+NO_WINDOW = "required: write it, for example 30m, in which nobody may take its GPUs, or 0s for idle work"
+NO_TIMEOUT = "required: write it, for example 2h, after which an attempt is ended"
 NO_LENGTH = "write a length with its unit in quotes or plain text, for example 30m or 1h30m"
 UNKNOWN = "unknown key: remove it, or look its name up in the contract reference"
 WHOLE = "write a whole number, without quotes"
@@ -95,9 +98,9 @@ WHOLE = "write a whole number, without quotes"
 @pytest.mark.parametrize(
     ("data", "field", "rule", "way_out"),
     [
-        pytest.param(without("budget"), "spec.budget", "1.1", "required: write it", id="no budget"),
-        pytest.param(without("timeout"), "spec.timeout", "1.5", "required: write it", id="no timeout"),
-        pytest.param(without("min_runtime"), "spec.min_runtime", "1.4", "required: write it", id="no window"),
+        pytest.param(without("budget"), "spec.budget", "1.1", NO_BUDGET, id="no budget"),
+        pytest.param(without("timeout"), "spec.timeout", "1.5", NO_TIMEOUT, id="no timeout"),
+        pytest.param(without("min_runtime"), "spec.min_runtime", "1.4", NO_WINDOW, id="no window"),
         pytest.param(
             without("command"),
             "spec.command",

@@ -46,8 +46,16 @@ async def test_a_policy_is_proposed_simulated_on_the_cells_log_and_accepted_by_i
     rows = json.loads(await told(up, "policy", "proposals", "--json"))["rows"]
     (report,) = rows[0]["reports"]
     assert f"next: fairlease policy accept wider --report {report['digest']}" in shown
-    await told(up, "policy", "accept", "wider", "--report", report["digest"])
+    accepted = await told(up, "policy", "accept", "wider", "--report", report["digest"])
+    assert "fulfilment of team-a" in accepted
     await eventually_in_force(up, "wide")
+    # a budget that is made and capped is judged by the same way
+    await told(up, "budget", "set", "lab", "--weight", "3", "--burst-permille", "500", "--propose", "roomy")
+    shown = await told(up, "policy", "simulate", "roomy")
+    digest = shown.split("--report ")[1].split()[0]
+    await told(up, "policy", "accept", "roomy", "--report", digest)
+    (lab,) = json.loads(await told(up, "budget", "show", "lab", "--json"))["nodes"]
+    assert (lab["weight"], lab["burst_permille"]) == (3, 500)
     # rule: 10.2
     await told(up, "budget", "set", "team-a", "--weight", "7", "--propose", "heavier")
     await told(up, "policy", "accept", "heavier", "--force", "--reason", "now")

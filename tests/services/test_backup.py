@@ -12,12 +12,14 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from fairlease.cli.exits import FAILED, OK
 from fairlease.cli.main import main
-from fairlease.runtime import backup, bus_server, keys, standstill, streams
+from fairlease.runtime import backup, bus_server, certificates, keys, standstill, streams, tls
 from fairlease.runtime.access import access
 from fairlease.runtime.backup import BadBackup, Manifest, Member
 from fairlease.runtime.bus_server import BusServer
@@ -252,6 +254,56 @@ def test_a_backup_of_another_cell_is_refused(
     code, _, err = _said(capsys, "restore", str(where))
     assert code == FAILED
     assert "FAIRLEASE_CELL=lab" in err
+
+
+def test_a_cells_certificates_go_with_its_keys(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = certificates.make(home)
+    before = {name: (made.directory / name).read_bytes() for name in tls.FILES}
+    assert not any(member.name.startswith("tls/") for member in backup.judge(_made(home, capsys)).files)
+    (home.parent / "cell.backup").unlink()
+    where = _made(home, capsys, "--with-keys")
+    again = home.parent / "again"
+    monkeypatch.setenv("FAIRLEASE_HOME", str(again))
+    assert _said(capsys, "restore", str(where))[0] == OK
+    assert {name: (again / "tls" / name).read_bytes() for name in tls.FILES} == before
+    assert {(again / "tls" / name).stat().st_mode & 0o077 for name in tls.FILES} == {0}
+
+
+def test_a_backup_that_is_not_there_is_told_with_what_to_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAIRLEASE_HOME", str(tmp_path / "home"))
+    code, out, err = _said(capsys, "restore", str(tmp_path / "cell.backup"))
+    assert (code, out) == (FAILED, "")
+    assert "cell.backup: No such file or directory" in err
+    assert "name a file that `fairlease backup` wrote" in err
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)], ids=["in earnest", "dry"])
+@pytest.mark.parametrize("lie", [{"log_position": 900}, {"log_sha256": "ab" * 32}], ids=["further", "of another"])
+def test_figures_that_a_manifest_makes_up_are_not_told(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    lie: dict[str, Any],
+    words: tuple[str, ...],
+) -> None:
+    # given: a backup with another manifest, of the same files
+    where, again = _made(home, capsys), home.parent / "again"
+    state = home.parent / "state"
+    manifest = backup.restore(where, state)
+    forged = home.parent / "forged.backup"
+    backup.write(forged, msgspec.structs.replace(manifest, **lie), state)
+    # when
+    monkeypatch.setenv("FAIRLEASE_HOME", str(again))
+    code, out, err = _said(capsys, "restore", str(forged), *words)
+    # then
+    assert (code, out) == (FAILED, "")
+    assert f"its log ends at position {RECORDS}" in err
+    assert "its manifest says" in err
+    assert not again.exists()
 
 
 def _flipped(data: bytes) -> bytes:

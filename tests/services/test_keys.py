@@ -108,5 +108,18 @@ def test_what_is_no_key_is_said_without_showing_it(tmp_path: Path, text: str) ->
 def test_a_named_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(keys.KeyUnusable, match="there is no such file; name the one you were given"):
         keys.find(Settings(state_dir=tmp_path, creds=str(tmp_path / "gone.key")), "audit")
-    with pytest.raises(keys.KeyUnusable, match=r"cannot be read \(Is a directory\); mend its rights"):
+    with pytest.raises(keys.KeyUnusable, match=r"cannot be read \(is a directory: name a plain file\); mend"):
         keys.find(Settings(state_dir=tmp_path, creds=str(tmp_path)), "audit")
+
+
+def test_what_a_killed_run_left_half_made_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    keys.make(tmp_path, "audit")
+    old, young, other = (tmp_path / keys.KEYS / name for name in ("audit.ab12.new", "local.cd34.new", "note.txt"))
+    for path in (old, young, other):
+        path.write_text("half", encoding="utf-8")
+    os.utime(old, (1, 1))
+    os.utime(other, (1, 1))
+    # when: the next start asks for a key that is there
+    keys.make(tmp_path, "audit")
+    # then: who makes a key just now goes on
+    assert [path.exists() for path in (old, young, other)] == [False, True, True]

@@ -14,7 +14,7 @@ from fairlease.simulator.machines import Stopping, Work
 from fairlease.simulator.past import Past, Reading
 from fairlease.simulator.runs import Simulation
 from fairlease_schemas.codec import read_record
-from fairlease_schemas.commands import CancelJob, RequestDrain, ReturnHost
+from fairlease_schemas.commands import CancelJob, ChangeBudget, RequestDrain, ReturnHost
 from fairlease_schemas.envelope import Said, Submitted
 from fairlease_schemas.ids import job_id
 from fairlease_schemas.job import Array, Request
@@ -108,7 +108,7 @@ def test_a_past_played_again_unchanged_is_what_was() -> None:
 def test_other_weights_make_other_waits_and_say_whose() -> None:
     past = crowded().past()
     again = play_again(told, past=past, change=Change())
-    would = play_again(told, past=past, change=Change(weights={"b": 100}))
+    would = play_again(told, past=past, change=Change(budgets=(ChangeBudget(budget="b", weight=100),)))
     runs = (("again", again), ("would", would))
     found = what_if(past, again, would, {"weight b": "100"})
     assert found.earlier > 0
@@ -136,7 +136,7 @@ def test_what_a_changed_policy_refuses_is_counted_and_the_rest_goes_on() -> None
     cell.submits("long", window_ms=3 * HOUR_MS)
     bound = WindowBound(up_to_gpus=1 << 30, shortest_ms=15 * MINUTE_MS, longest_ms=HOUR_MS)
     would = play_again(told, past=cell.past(), change=Change(policy=Policy(window_bounds=(bound,))))
-    assert would["rules"] == [{"rule": "jobs that the changed policy refuses", "count": 1}]
+    assert would["rules"] == [{"rule": "jobs that the changed policy or tree refuses", "count": 1}]
     assert len(would["waits"]) == 1
 
 
@@ -198,7 +198,7 @@ def test_a_host_that_would_not_be_empty_yet_comes_back_when_it_did() -> None:
     cell.says(ReturnHost(host="host-0001"), "ops", 3 * HOUR_MS)
     past = cell.past()
     assert past.waits[long] > 2 * HOUR_MS, "the one with the short window was there when the host was emptied"
-    would = play_again(told, past=past, change=Change(weights={"a": 1000}))
+    would = play_again(told, past=past, change=Change(budgets=(ChangeBudget(budget="a", weight=1000),)))
     assert would["waits"][long] < 110 * MINUTE_MS, "the one with the long window is there, and may stay"
     assert would["jobs"]["finished"] == 3
 

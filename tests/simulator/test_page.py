@@ -148,6 +148,8 @@ def test_simulate_writes_the_page_beside_its_answer(capsys: pytest.CaptureFixtur
     assert main([*words, "--html", str(path), "--lang", "zh", "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["digest"] in path.read_text(encoding="utf-8")
+    assert main([*words, "--html", str(path)]) == 0
+    assert capsys.readouterr().out.endswith(f"\nthe page is written: {path}\n")
     assert main([*words, "--html", str(tmp_path)]) == 64
     assert "is a folder" in capsys.readouterr().err
 

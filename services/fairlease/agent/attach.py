@@ -24,6 +24,7 @@ from fairlease.agent import layout, terminal
 from fairlease.agent.host import Host
 from fairlease.agent.runs import Run
 from fairlease.runtime.connection import is_inbox
+from fairlease.runtime.tasks import end
 from fairlease_schemas.attach import (
     MOST_SHOWN_BYTES,
     MOST_TYPED_BYTES,
@@ -187,14 +188,13 @@ class Session:
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in work:
-                task.cancel()
             self._writer.transport.abort()  # a close would wait for a job that does not read
             with contextlib.suppress(nats.errors.Error, OSError):
                 await listening.unsubscribe()
+            await end(work)
             for task in work:
                 with contextlib.suppress(asyncio.CancelledError, nats.errors.Error, OSError):
-                    await task
+                    task.result()
 
     async def on_typed(self, message: Msg) -> None:
         """Takes what the client says, and answers, also only to an inbox."""

@@ -24,7 +24,7 @@ from fairlease.agent.layout import LIFE, write_whole
 from fairlease.cli.exits import FAILED, OK, CommandError
 from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.cli.up import remembered
-from fairlease.runtime import api, backup, bus_server, keys, standstill
+from fairlease.runtime import api, backup, bus_server, keys, standstill, tls
 from fairlease.runtime.access import access
 from fairlease.runtime.backup import CELL_FILE, BadBackup, Manifest
 from fairlease.runtime.connection import connect
@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         where = error.filename2 or error.filename or args.file
         way_out = "mend its rights, make room, or name another place"
+        if isinstance(error, FileNotFoundError) and args.verb == "restore":
+            way_out = "name a file that `fairlease backup` wrote"
         raise CommandError(FAILED, f"{where}: {error.strerror}", way_out=way_out) from error
 
 
@@ -164,6 +166,11 @@ def _copy_keys(home: Path, state: Path) -> None:
     (state / keys.KEYS).mkdir(mode=0o700)
     for path in sorted((home / keys.KEYS).glob("*.key")):
         shutil.copyfile(path, state / keys.KEYS / path.name)
+    sealed = tls.certificates_of(home)
+    for name in tls.FILES:
+        if (sealed / name).is_file():
+            (state / tls.TLS).mkdir(mode=0o700, exist_ok=True)
+            shutil.copyfile(sealed / name, state / tls.TLS / name)
 
 
 def _say_made(output: Output, where: Path, manifest: Manifest, size: int, still_ms: int) -> None:
@@ -172,7 +179,7 @@ def _say_made(output: Output, where: Path, manifest: Manifest, size: int, still_
         _print_view(output, "Backup", where, facts)
         return
     own = (
-        "the keys of the cell are in it: who can read it is everybody in this cell"
+        "the keys and certificates of the cell are in it: who can read it is everybody in this cell"
         if manifest.has_keys
         else "no keys are in it: a cell restored from it makes others (--with-keys takes these along)"
     )
@@ -191,10 +198,12 @@ def _restore(args: argparse.Namespace, settings: Settings) -> int:
         raise CommandError(FAILED, text, way_out=f"set FAIRLEASE_CELL={manifest.cell}, here and for `fairlease up`")
     if not args.dry_run:
         home.parent.mkdir(parents=True, exist_ok=True)
-        with _beside(home) as place:
-            state = place / "state"
-            if backup.restore(where, state) != manifest:
-                raise BadBackup(f"{where}: it changed while it was read; restore a file that nobody writes")
+    with _beside(home) if not args.dry_run else _anywhere() as place:
+        state = place / "state"
+        if backup.restore(where, state) != manifest:
+            raise BadBackup(f"{where}: it changed while it was read; restore a file that nobody writes")
+        _check_log(where, manifest, _proved(place, state, settings, {}))
+        if not args.dry_run:
             (state / "agent").mkdir(mode=0o700)
             write_whole(str(state / "agent" / LIFE), secrets.token_hex(16).encode(), is_durable=True)
             _put(state, home)
@@ -208,6 +217,15 @@ def _restore(args: argparse.Namespace, settings: Settings) -> int:
         if not output.is_quiet:
             print_text("nothing of the old cell may run any more; then `fairlease up` starts this one\n")
     return OK
+
+
+def _check_log(where: Path, manifest: Manifest, found: tuple[int, str]) -> None:
+    """BadBackup where the log does not end as the manifest says: what is told of it would be anybody's word."""
+    if found != (manifest.log_position, manifest.log_sha256):
+        raise BadBackup(
+            f"{where}: its log ends at position {found[0]} with a record of SHA-256 {found[1] or 'none'}, and its "
+            f"manifest says {manifest.log_position} and {manifest.log_sha256 or 'none'}; take another backup"
+        )
 
 
 def _refuse_used(home: Path) -> None:
@@ -241,6 +259,13 @@ def _beside(where: Path) -> Iterator[Path]:
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _anywhere() -> Iterator[Path]:
+    """The same where there is room for what is only tried."""
+    with tempfile.TemporaryDirectory(prefix="fairlease-restore-") as place:
+        yield Path(place)
 
 
 def _facts(where: Path, manifest: Manifest) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_data(output.form, msgspec.json.encode(found), found.policies)
     if args.html:
-        write_page(args.html, comparison_page(found, reports, args.lang))
+        write_page(args.html, comparison_page(found, reports, args.lang), output)
     if not is_whole:
         return INTERRUPTED
     return FAILED if found.missed or missing else OK
@@ -84,13 +84,15 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError(USAGE, problem)
 
 
-def write_page(path: str, page: str) -> None:
-    """Write the page, behind the answer: a disk that is full must not cost what was played for hours."""
+def write_page(path: str, page: str, output: Output) -> None:
+    """Write the page, behind the answer: a disk that is full must not cost hours of play. People are told."""
     try:
         put(path, page)
     except OSError as error:
         way_out = "the answer on standard output is whole; play it again for a page"
         raise CommandError(FAILED, f"--html {path}: {error}", way_out=way_out) from error
+    if not output.is_data and not output.is_quiet:
+        print_text(f"\nthe page is written: {path}\n")
 
 
 def limits_of(path: str | None) -> dict[str, Limit]:

@@ -2,7 +2,6 @@
 
 import argparse
 import tomllib
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +14,8 @@ from fairlease.cli.table import Column, Style, table
 from fairlease.core.metrics.cost import By, Spent, costs
 from fairlease.figures.report import gpu_hours
 from fairlease.figures.wording import gpu_hours as shown_hours
+from fairlease.runtime import plain_file
+from fairlease.runtime.plain_file import why
 from fairlease_schemas.ids import PoolId
 
 MICROS: Final = 1_000_000
@@ -58,12 +59,12 @@ def _prices(args: argparse.Namespace) -> dict[PoolId, int]:
     prices: dict[PoolId, int] = {}
     if args.prices:
         try:
-            text = Path(args.prices).read_text(encoding="utf-8")
+            text = plain_file.text(args.prices)
             read: dict[str, Any] = tomllib.loads(text, parse_float=str)
             prices |= dict(price(f"{pool}={amount}") for pool, amount in read.items())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, argparse.ArgumentTypeError) as error:
             way_out = "write lines such as h100 = 2.50"
-            raise CommandError(USAGE, f"--prices {args.prices}: {error}", way_out=way_out) from error
+            raise CommandError(USAGE, f"--prices {args.prices}: {why(error)}", way_out=way_out) from error
     return prices | dict(args.price)
 
 

@@ -13,16 +13,16 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 import msgspec
 
 from fairlease.cli.exits import AWAY, FAILED, FORBIDDEN, USAGE, CommandError
-from fairlease.cli.output import Output
+from fairlease.cli.output import Output, refused
 from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.scope import Scope
 from fairlease.core.world import World
+from fairlease.runtime import plain_file
 from fairlease.runtime.errors import LogDamaged, ShellError
 from fairlease.runtime.export import export
 from fairlease.runtime.keys import KeyUnusable, NoKey
@@ -38,6 +38,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_S: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
 _LAST_S: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
 _TELL_S: Final = 0.5
+_MAX_LINE: Final = 2 << 20
+"""Four times what a bus takes as one message."""
 _START: Final = "start the cell with `fairlease up`, or name a saved log with --log FILE"
 _COPY: Final = (
     "ask where the cell was started for a copy (`fairlease replay --live --save FILE`) and name it with --log"
@@ -69,7 +71,7 @@ def opened(path: str | None) -> Iterator[Log]:
     """The log in this file, or the running cell's; CommandError when there is none or a line is no record."""
     stored_ms = array("q")
     try:
-        with tempfile.TemporaryFile() if path is None else Path(path).open("rb") as file:
+        with tempfile.TemporaryFile() if path is None else plain_file.opened(path) as file:
             if path is None:
                 asyncio.run(export(file, "fairlease-history", lambda _position, at_ms: stored_ms.append(at_ms)))
             yield spanned(file, stored_ms)
@@ -80,14 +82,14 @@ def opened(path: str | None) -> Iterator[Log]:
     except ShellError as error:
         raise CommandError(AWAY, str(error), way_out=_START) from error
     except OSError as error:
-        raise CommandError(FAILED, str(error), way_out=_SAVED) from error
+        raise CommandError(FAILED, refused(error), way_out=_SAVED) from error
 
 
 def spanned(file: IO[bytes], stored_ms: "array[int]") -> Log:
     """One quick look at every record for its log time, which must be known before the first one is counted."""
     file.seek(0)
     first_ms = last_ms = records = 0
-    for records, line in enumerate(file, start=1):
+    for records, line in enumerate(lines_of(file), start=1):
         try:
             at_ms = _STAMPS.decode(line).at_ms
         except msgspec.DecodeError as error:
@@ -97,6 +99,17 @@ def spanned(file: IO[bytes], stored_ms: "array[int]") -> Log:
     if records == 0:
         raise CommandError(FAILED, "the log holds no record", way_out=_START)
     return Log(file, stored_ms, records, first_ms, last_ms)
+
+
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a log; CommandError for one that no bus would have taken."""
+    number = 0
+    while line := file.readline(_MAX_LINE + 1):
+        number += 1
+        if len(line) > _MAX_LINE:
+            text = f"line {number} of the log is longer than {_MAX_LINE} bytes, so it is no record"
+            raise CommandError(FAILED, text, way_out=_SAVED)
+        yield line
 
 
 def period_of(args: argparse.Namespace, log: Log) -> Period:
@@ -133,7 +146,7 @@ def folded(log: Log, period: Period, on_record: OnRecord, output: Output) -> Wor
     log.file.seek(0)
     world = World()
     told_s = time.monotonic()
-    for position, line in enumerate(log.file, start=1):
+    for position, line in enumerate(lines_of(log.file), start=1):
         try:
             record = read_record(line.rstrip(b"\n"))
             _check_place(world, record, position)

@@ -16,22 +16,26 @@ from fairlease.cli.exits import FAILED, USAGE, CommandError
 from fairlease.cli.history import Log, folded, opened, spanned
 from fairlease.cli.link import Receipt, linked
 from fairlease.cli.output import Output, output_of, print_text
-from fairlease.cli.table import Column, Style, table
+from fairlease.cli.proposals import found
 from fairlease.cli.twice import played_twice
 from fairlease.cli.wishes import sent, tell
-from fairlease.cli.wording import length, share
-from fairlease.core.change import MAX_BUDGETS, digest_of
+from fairlease.cli.wording import length
+from fairlease.core.change import MAX_BUDGETS, difference, digest_of
 from fairlease.core.metrics.integral import Period
 from fairlease.runtime.version import version
 from fairlease.simulator.again import SEED, Change
 from fairlease.simulator.past import Past, Reading
-from fairlease_schemas.commands import ChangeBudget, ReportChange
+from fairlease.simulator.regrown import unplayable
+from fairlease_schemas.commands import Change as Wanted
+from fairlease_schemas.commands import ChangeBudget, ChangePolicy, ReportChange
 from fairlease_schemas.explain import ProposalRow, ProposalsView
-from fairlease_schemas.policy import Policy
 from fairlease_schemas.simulated import BudgetFigures, Figures, SimulatedChange, Source
 
 Data = dict[str, Any]
-_FORCE: Final = "accept it with --force, and a second person"
+_ELSEWHERE: Final = (
+    "hang it below a budget that has children or never had jobs, which may be new; or accept it with --force, and a"
+    " second person"
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
     again, would = played_twice(past, change, output)
     report = report_of(row, past, again, would)
     if output.form in ("table", "wide"):
-        print_text(_table(report, output.style))
+        head = f"{length(report.span_ms)} of the cell's own log, up to position {report.position}\n"
+        print_text(head + found(report, output.style) + _assumed(would["rules"]) + "\n")
     then = f"next: fairlease policy accept {row.proposal} --report {report.digest}"
     return tell(args, asyncio.run(_sent(args, report)), f"report on {row.proposal}", then)
 
@@ -54,14 +59,14 @@ async def _proposal(args: argparse.Namespace) -> ProposalRow:
     async with linked(args) as link:
         view = (await link.ask("proposals", {})).view
     assert isinstance(view, ProposalsView)
-    found = next((row for row in view.rows if row.proposal == args.proposal), None)
-    if found is None:
-        known = ", ".join(row.proposal for row in view.rows) or "none"
+    row = next((row for row in view.rows if row.proposal == args.proposal), None)
+    if row is None:
+        known = ", ".join(one.proposal for one in view.rows) or "none"
         text = f"there is no open proposal {args.proposal}"
         raise CommandError(FAILED, text, way_out=f"open are: {known}; see `fairlease policy proposals`")
-    if found.is_stale:
+    if row.is_stale:
         raise CommandError(FAILED, f"the proposal {args.proposal} is stale", way_out="propose it again")
-    return found
+    return row
 
 
 async def _sent(args: argparse.Namespace, report: SimulatedChange) -> Receipt:
@@ -70,18 +75,11 @@ async def _sent(args: argparse.Namespace, report: SimulatedChange) -> Receipt:
 
 
 def change_of(row: ProposalRow) -> Change:
-    """The proposal as a what-if plays it; CommandError for what it cannot play."""
-    policy, weights = None, {}
-    for one in row.changes:
-        if one["type"] == "change-policy":
-            policy = msgspec.convert(one["policy"], Policy)
-            continue
-        other = sorted(set(one) - {"type", "budget", "weight", "reason"})
-        if other:
-            text = f"the proposal {row.proposal} changes {', '.join(other)} of budget {one['budget']}"
-            raise CommandError(USAGE, f"{text}, which no simulation can play yet", way_out=_FORCE)
-        weights[one["budget"]] = one["weight"]
-    return Change(policy=policy, weights=weights)
+    """The proposal as a what-if plays it: of several policies the last, of budgets all that is said."""
+    said = msgspec.convert(row.changes, tuple[Wanted, ...])
+    policies = [one.policy for one in said if isinstance(one, ChangePolicy)]
+    budgets = tuple(one for one in said if isinstance(one, ChangeBudget))
+    return Change(policy=policies[-1] if policies else None, budgets=budgets)
 
 
 def _past(log: Log, row: ProposalRow, output: Output) -> Past:
@@ -107,12 +105,14 @@ def _past(log: Log, row: ProposalRow, output: Output) -> Past:
 
 
 def _check(past: Past, change: Change) -> None:
-    """CommandError for a budget that the log does not know."""
-    known = {heard.said.budget for heard in past.heard if isinstance(heard.said, ChangeBudget)}
-    unknown = sorted(set(change.weights) - known)
-    if unknown:
-        text = f"the proposal makes a budget {unknown[0]}, for which nobody in the log has any work"
-        raise CommandError(USAGE, text, way_out=_FORCE)
+    """CommandError for a change that the log cannot be played with."""
+    if why := unplayable(past, change.budgets):
+        raise CommandError(USAGE, f"{why}, so no simulation can play it", way_out=_ELSEWHERE)
+
+
+def _assumed(rules: list[Data]) -> str:
+    """What of the past could not be played under the proposal, which its figures do not tell."""
+    return "".join(f"{one['count']:,} {one['rule']}\n" for one in rules)
 
 
 # the report ------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def report_of(row: ProposalRow, past: Past, again: Data, would: Data) -> Simulat
         )
         for name in sorted(before.keys() | after.keys())
     ]
-    budgets.sort(key=lambda one: (-abs((one.after_permille or 0) - (one.before_permille or 0)), one.budget))
+    budgets.sort(key=difference)
     report = SimulatedChange(
         proposal=row.proposal,
         position=row.position,
@@ -164,32 +164,3 @@ def _permille(value: float | None) -> int | None:
 
 def _ms(value_s: float | None) -> int | None:
     return None if value_s is None else round(value_s * 1000)
-
-
-def _table(report: SimulatedChange, style: Style) -> str:
-    columns = [Column("FIGURE"), Column("WITHOUT", is_number=True), Column("WITH", is_number=True)]
-    rows = [
-        (name.removesuffix("_permille").removesuffix("_ms").replace("_", " "), *_shown(name, report))
-        for name in Figures.__struct_fields__
-    ]
-    rows += [
-        (f"fulfilment of {one.budget}", share(one.before_permille), share(one.after_permille))
-        for one in report.budgets[:20]
-    ]
-    head = f"{length(report.span_ms)} of the cell's own log, up to position {report.position}\n"
-    return head + table(columns, rows, style) + "\n"
-
-
-def _shown(name: str, report: SimulatedChange) -> tuple[str, str]:
-    shown = []
-    for figures in (report.before, report.after):
-        value = getattr(figures, name)
-        if value is None:
-            shown.append("-")
-        elif name.endswith("_permille"):
-            shown.append(share(value))
-        elif name.endswith("_ms"):
-            shown.append(length(value))
-        else:
-            shown.append(str(value))
-    return shown[0], shown[1]

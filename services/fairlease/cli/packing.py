@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from fairlease.cli.exits import CONTRACT, CommandError, Finding
 from fairlease.cli.ignoring import IGNORE_FILE, Ignoring
 from fairlease.cli.output import refused
+from fairlease.runtime import plain_file
 from fairlease_schemas.bundle import MAX_BUNDLE_BYTES, MAX_BUNDLE_FILES, MAX_NAME_BYTES
 
 _MIB: Final = 1024 * 1024
@@ -68,7 +69,7 @@ def _too_large(shown: str, value: str, limit: str, entries: list[_Entry]) -> Com
 def _entries(root: Path, shown: str) -> list[_Entry]:
     """Everything to pack, by path; refused beyond the limits, before anything is read."""
     ignore_file = root / IGNORE_FILE
-    lines = ignore_file.read_text(encoding="utf-8").splitlines() if ignore_file.is_file() else []
+    lines = plain_file.text(ignore_file).splitlines() if ignore_file.is_file() else []
     found: list[_Entry] = []
     size = 0
     for entry in _walk(root, "", Ignoring(lines)):

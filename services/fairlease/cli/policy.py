@@ -1,21 +1,25 @@
 """`policy set`, `policy accept`, and `--propose`: the numbers a cell is run by, at once or judged first (10.1).
 
+Whoever accepts a proposal is shown what its report found, budget by budget.
+
 Numbers come from a file, as `policy show -o yaml` writes one, or from `--set` on top of those in force; lengths may be
 written with a unit. What a change comes to is decided by the ledger alone.
 """
 
 import argparse
 import asyncio
-from pathlib import Path
 from typing import Any, Final
 
 from fairlease.cli.document import MAX_BYTES, DocumentError, read_document
 from fairlease.cli.exits import CONTRACT, USAGE, CommandError
 from fairlease.cli.link import Link, Receipt, linked
 from fairlease.cli.numbers import policy_of
+from fairlease.cli.output import output_of, print_text
+from fairlease.cli.proposals import told
 from fairlease.cli.wishes import proposed, sent, tell
+from fairlease.runtime import plain_file
 from fairlease_schemas.commands import AcceptChange, ChangePolicy, ProposeChange
-from fairlease_schemas.explain import PolicyView
+from fairlease_schemas.explain import PolicyView, ProposalsView
 from fairlease_schemas.policy import Policy
 
 _WAY_OUT: Final = "write it as `fairlease policy show -o yaml` does"
@@ -30,6 +34,7 @@ async def _sent(args: argparse.Namespace) -> Receipt:
     async with linked(args) as link:
         wish: ChangePolicy | ProposeChange | AcceptChange
         if args.wish == "accept-change":
+            await _show(link, args)
             wish = AcceptChange(
                 proposal=args.proposal, report=args.report or "", is_forced=args.force, reason=args.reason
             )
@@ -39,6 +44,18 @@ async def _sent(args: argparse.Namespace) -> Receipt:
             if args.propose:
                 wish = ProposeChange(proposal=args.propose, changes=(change,), reason=args.reason)
         return await sent(link, wish, args.answer_timeout_ms)
+
+
+async def _show(link: Link, args: argparse.Namespace) -> None:
+    """What the reports on the proposal found, the named one alone if there is one, before it is accepted."""
+    output = output_of(args)
+    if output.form not in ("table", "wide") or output.is_quiet:
+        return
+    view = (await link.ask("proposals", {})).view
+    assert isinstance(view, ProposalsView)
+    reports = next((row.reports for row in view.rows if row.proposal == args.proposal), ())
+    named = [one for one in reports if one.digest == args.report] or reports[-1:]
+    print_text("".join(told(args.proposal, one, output.style) + "\n" for one in named))
 
 
 async def _wanted(link: Link, args: argparse.Namespace) -> Policy:
@@ -56,8 +73,7 @@ async def _wanted(link: Link, args: argparse.Namespace) -> Policy:
 def _read(path: str) -> dict[str, Any]:
     """The numbers of a file: those alone, or a whole answer of `policy show`."""
     try:
-        with Path(path).open("rb") as file:
-            data = read_document(file.read(MAX_BYTES + 1)).data
+        data = read_document(plain_file.read(path, MAX_BYTES)).data
     except DocumentError as error:
         place = error.place
         raise CommandError(CONTRACT, f"{path}:{place.line}:{place.column}: {error.text}", way_out=_WAY_OUT) from error

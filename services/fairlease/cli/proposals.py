@@ -1,17 +1,19 @@
-"""The screen of proposed changes: what each would change, and whether it may be accepted."""
+"""The screen of proposed changes: what each would change, what a simulation found, and whether it may be accepted."""
 
 from typing import Any, Final
 
 from fairlease.cli.table import Column, Style, table
-from fairlease.cli.wording import ago, foot, length
-from fairlease_schemas.explain import ProposalRow, ProposalsView
+from fairlease.cli.wording import ago, foot, length, share
+from fairlease_schemas.explain import ProposalRow, ProposalsView, ReportRow
+from fairlease_schemas.simulated import BudgetFigures, Figures, SimulatedChange, Source
 
 _NONE: Final = "no open proposals, `fairlease policy set NAME --set NUMBER=VALUE --propose PROPOSAL` makes one; "
 _SHOWN: Final = 12
+_SHOWN_BUDGETS: Final = 20
 
 
 def proposals(view: ProposalsView, now_ms: int, style: Style, *, is_quiet: bool) -> str:
-    """A row for each proposal, and one for each of its reports."""
+    """A row for each proposal, and one for each of its reports; below them what the newest report of each found."""
     columns = (
         Column("PROPOSAL"),
         Column("BY"),
@@ -32,9 +34,47 @@ def proposals(view: ProposalsView, now_ms: int, style: Style, *, is_quiet: bool)
         for row in view.rows
         for place, report in enumerate([one.digest for one in row.reports] or ["-"])
     ]
-    return table(columns, rows, style, has_titles=not is_quiet) + foot(
-        view.as_of, is_quiet=is_quiet, lead="" if view.rows else _NONE
+    newest = [(row.proposal, row.reports[-1]) for row in view.rows if row.reports] if not is_quiet else []
+    return (
+        table(columns, rows, style, has_titles=not is_quiet)
+        + "".join(f"\n{told(proposal, report, style)}" for proposal, report in newest)
+        + foot(view.as_of, is_quiet=is_quiet, lead="" if view.rows else _NONE)
     )
+
+
+def told(proposal: str, report: ReportRow, style: Style) -> str:
+    """What a report on a proposal found, without it and with it, and the budgets that differ most."""
+    played = "the cell's own log" if report.source is Source.LOG else "the reference workload"
+    head = f"{proposal}, report {report.digest[:12]} of {report.author}: {length(report.span_ms)} of {played}\n"
+    return head + found(report, style)
+
+
+def found(report: SimulatedChange | ReportRow, style: Style) -> str:
+    """The figures of a report, and the fulfilment of each budget that it tells, without the proposal and with it."""
+    columns = [Column("FIGURE"), Column("WITHOUT", is_number=True), Column("WITH", is_number=True)]
+    rows = [
+        (
+            name.removesuffix("_permille").removesuffix("_ms").replace("_", " "),
+            _shown(name, report.before),
+            _shown(name, report.after),
+        )
+        for name in Figures.__struct_fields__
+    ]
+    rows += [_of_budget(one) for one in report.budgets[:_SHOWN_BUDGETS]]
+    return table(columns, rows, style)
+
+
+def _of_budget(one: BudgetFigures) -> tuple[str, str, str]:
+    return f"fulfilment of {one.budget}", share(one.before_permille), share(one.after_permille)
+
+
+def _shown(name: str, figures: Figures) -> str:
+    value = getattr(figures, name)
+    if value is None:
+        return "-"
+    if name.endswith("_permille"):
+        return share(value)
+    return length(value) if name.endswith("_ms") else str(value)
 
 
 def _standing(row: ProposalRow) -> str:

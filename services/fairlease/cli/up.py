@@ -22,11 +22,13 @@ from fairlease.agent.devices import NoGpus, Site, measure, simulated
 from fairlease.cli.exits import CommandError
 from fairlease.cli.output import refused
 from fairlease.cli.serve import site_of
-from fairlease.runtime import keys, tls
+from fairlease.runtime import keys, plain_file, tls
 from fairlease.runtime.backup import CELL_FILE
 from fairlease.runtime.errors import EXIT_CONFIG, BusAway, ConfigWrong
+from fairlease.runtime.plain_file import why
 from fairlease.runtime.settings import DEFAULT_ACCOUNTS, Settings, read_settings
 from fairlease.runtime.supervisor import Part, Supervisor, agent_part, service_parts
+from fairlease.runtime.tasks import end
 from fairlease.runtime.telemetry import configure
 from fairlease.runtime.whole_file import replace
 from fairlease_schemas.codec import Unreadable, understood
@@ -205,9 +207,7 @@ async def _up(supervisor: Supervisor, wanted: Wanted, served: Served) -> int:
             _say(supervisor, wanted, served, time.monotonic() - started_s)
             await ended
         else:
-            ready.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await ready
+            await end((ready,))
     finally:
         await supervisor.stop()
     with contextlib.suppress(OSError):  # the terminal may be gone
@@ -250,14 +250,14 @@ def _key_of(supervisor: Supervisor, identity: str) -> Path:
 def remembered(home: Path) -> Wanted:
     """What the last `up` in this directory was asked for."""
     try:
-        wanted = understood((home / CELL_FILE).read_bytes(), Wanted)
+        wanted = understood(plain_file.read(home / CELL_FILE), Wanted)
         _refuse_names(home / CELL_FILE, wanted)
         # A cluster that no agent takes was never served: earlier releases kept it all the same.
         return wanted if is_cluster(wanted.simulate) else msgspec.structs.replace(wanted, simulate="")
     except FileNotFoundError:
         return Wanted()
     except (OSError, Unreadable) as error:
-        raise CommandError(EXIT_CONFIG, f"{home / CELL_FILE}: {error}", way_out="delete the file") from error
+        raise CommandError(EXIT_CONFIG, f"{home / CELL_FILE}: {why(error)}", way_out="delete the file") from error
 
 
 def _refuse_names(path: Path, wanted: Wanted) -> None:

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_data(output.form, msgspec.json.encode(found), [one.job for one in found.jobs])
     if args.html:
-        write_page(args.html, whatif_page(found, past.report, again, would, args.lang))
+        write_page(args.html, whatif_page(found, past.report, again, would, args.lang), output)
     return OK
 
 
@@ -82,7 +82,7 @@ def _change(args: argparse.Namespace) -> Change:
         ruler=args.policy or BUDGET_WINDOW,
         policy=policy,
         numbers=numbers,
-        weights={budget: _weight(budget, value) for budget, value in args.weight},
+        budgets=tuple(ChangeBudget(budget=budget, weight=_weight(budget, value)) for budget, value in args.weight),
     )
     judge(change.of(Policy()))
     return change
@@ -110,10 +110,10 @@ def _check(past: Past, change: Change) -> None:
     for one in past.policies:
         judge(change.of(one.policy))
     known = {heard.said.budget for heard in past.heard if isinstance(heard.said, ChangeBudget)}
-    for budget in change.weights:
-        if budget not in known:
+    for wanted in change.budgets:
+        if wanted.budget not in known:
             way_out = f"it knows: {', '.join(sorted(known)[:12])}"
-            raise CommandError(USAGE, f"--weight: the log makes no budget {budget[:63]}", way_out=way_out)
+            raise CommandError(USAGE, f"--weight: the log makes no budget {wanted.budget[:63]}", way_out=way_out)
 
 
 def _named(args: argparse.Namespace) -> dict[str, str]:

@@ -14,10 +14,10 @@ import msgspec
 from fairlease_schemas import codec
 from fairlease_schemas.change import ChangeEnd, ChangeForced, ChangeProposed, ChangeSimulated, ChangeWithdrawn
 from fairlease_schemas.commands import AcceptChange, Change, ProposeChange, ReportChange
-from fairlease_schemas.ids import AccountId, is_name
+from fairlease_schemas.ids import AccountId, BudgetId, is_name
 from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.simulated import SimulatedChange, Source
+from fairlease_schemas.simulated import BudgetFigures, Figures, SimulatedChange, Source
 
 REPORTED = "reported"
 MAX_PROPOSALS = 16
@@ -28,22 +28,30 @@ MAX_CHANGES_BYTES = 16 << 10
 """Of a proposal's changes: whoever asks is told all open proposals in one message."""
 MAX_REPORTS = 8
 MAX_BUDGETS = 500
+KEPT_BUDGETS = 8
+"""Of a report in the fold: those that differ most, for whoever is to accept it. The log keeps all."""
 MAX_SEEDS = 100
+MAX_FIGURE = 10**15
 MAX_REASON = 200
 AGAIN = "propose it again, and simulate that: fairlease policy simulate"
 
 
 class Reported(msgspec.Struct, frozen=True, array_like=True):
-    """When a report came, and who sent it."""
+    """When a report came, who sent it, and what is shown of it before anybody accepts it."""
 
     at_ms: int
     author: AccountId
+    source: Source
+    span_ms: int
+    before: Figures
+    after: Figures
+    budgets: tuple[BudgetFigures, ...]
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """An open proposal: what was asked, on which fold, when, the reports that fit it, and who wants it forced.
 
-    `reports` are by their digests, oldest first.
+    `reports` are by their digests, oldest first; `reporters` is who sent any, also one that is not kept.
     """
 
     author: AccountId
@@ -55,6 +63,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     reports: dict[str, Reported] = {}
     forced_by: AccountId = ""
+    reporters: dict[AccountId, bool] = {}
 
 
 def proposed(event: ChangeProposed, now_ms: int) -> Proposal:
@@ -75,11 +84,19 @@ def with_report(proposal: Proposal, event: ChangeSimulated, now_ms: int) -> Prop
 
     Anybody may report: so nobody pushes out what another sent.
     """
-    reports = {**proposal.reports, event.report: Reported(now_ms, event.author)}
+    differing = tuple(sorted(event.budgets, key=difference)[:KEPT_BUDGETS])
+    told = Reported(now_ms, event.author, event.source, event.span_ms, event.before, event.after, differing)
+    reports = {**proposal.reports, event.report: told}
     if len(reports) > MAX_REPORTS:
         sent = Counter(report.author for report in reports.values())
         del reports[max(reports, key=lambda digest: sent[reports[digest].author])]
-    return msgspec.structs.replace(proposal, reports=reports)
+    reporters = {**proposal.reporters, event.author: True}
+    return msgspec.structs.replace(proposal, reports=reports, reporters=reporters)
+
+
+def difference(one: BudgetFigures) -> tuple[int, BudgetId]:
+    """Budgets in order: 1. the one whose fulfilment changes most, one that asks for nothing counting 0; 2. the id."""
+    return -abs((one.after_permille or 0) - (one.before_permille or 0)), one.budget
 
 
 def with_force(proposal: Proposal, event: ChangeForced) -> Proposal:
@@ -170,9 +187,12 @@ def withdrawn(
 
 # a report --------------------------------------------------------------------------------------------
 def report_problem(
-    proposal: Proposal | None, said: ReportChange, policy: Policy, changed_position: int, now_ms: int
+    proposal: Proposal | None, who: AccountId, said: ReportChange, policy: Policy, changed_position: int, now_ms: int
 ) -> Problem | None:
-    """Why the report does not fit its proposal, or breaks a limit; None when it is one to accept."""
+    """Why the report does not fit its proposal, breaks a limit, or is its sender's second; None for one to accept.
+
+    The log keeps every report for ever, and one proposal on one log has but one outcome: so an account reports once.
+    """
     report = said.report
     if proposal is None:
         return _unknown(report.proposal)
@@ -192,6 +212,9 @@ def report_problem(
     ):
         if said_value != wanted:
             return _report(field, said_value, f"{wanted}, what the proposal has", AGAIN)
+    if who in proposal.reporters and report.digest not in proposal.reports:
+        value, limit = f"another one of {who}", "one report of an account on a proposal"
+        return _report("report", value, limit, f"accept one that there is (fairlease policy proposals), or {AGAIN}")
     return _shape_problem(report) or _span_problem(report, proposal, policy) or _limit_problem(report)
 
 
@@ -204,6 +227,19 @@ def _shape_problem(report: SimulatedChange) -> Problem | None:
     strange = next((one.budget for one in report.budgets if not is_name(one.budget)), None)
     if strange is not None:
         return _report("budgets", strange, "names of budgets, of 1-63 of a-z 0-9 -", "name those of the cell")
+    return _figure_problem(report)
+
+
+def _figure_problem(report: SimulatedChange) -> Problem | None:
+    figures = [
+        (f"{side}.{name}", getattr(getattr(report, side), name))
+        for side in ("before", "after")
+        for name in Figures.__struct_fields__
+    ]
+    figures += [("budgets", value) for one in report.budgets for value in (one.before_permille, one.after_permille)]
+    for field, value in figures:
+        if value is not None and not 0 <= value <= MAX_FIGURE:
+            return _report(field, str(value)[:30], f"0-{MAX_FIGURE}", "send the report as it was made, by one version")
     return None
 
 

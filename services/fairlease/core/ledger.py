@@ -264,7 +264,7 @@ def _trial_problems(stage: Stage, answer: Answer, changes: tuple[commands.Change
 
 def _report(stage: Stage, answer: Answer, said: commands.ReportChange) -> None:
     proposal = stage.proposals.get(said.report.proposal)
-    problem = report_problem(proposal, said, stage.policy, stage.changed_position, stage.now_ms)
+    problem = report_problem(proposal, answer.who, said, stage.policy, stage.changed_position, stage.now_ms)
     if problem is not None:
         _refuse(stage, answer, "report-change", problem)
     elif proposal is not None and said.report.digest not in proposal.reports:

@@ -12,19 +12,78 @@ from fairlease_schemas.host import MAX_CHECKS
 from fairlease_schemas.ids import is_name
 from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy, WindowBound
-from fairlease_schemas.units import HOUR_MS
+from fairlease_schemas.units import DAY_MS, HOUR_MS
 
 RANKER = "budget-window"
 FAIL, RESTART = "fail", "restart"
 MAX_NUMBER = 10**12
 MAX_WINDOW_BOUNDS = 64
-AT_LEAST_ONE = ("lookback_ms", "rank_period_ms", "step_limit_ms", "max_grants_per_cycle", "max_classes_per_pool")
-AT_LEAST = dict.fromkeys(AT_LEAST_ONE, 1) | {"report_valid_ms": HOUR_MS}
-"""A proposal that is stale before anybody can accept it would keep a closed gate closed for ever."""
-AT_MOST = {"max_grants_per_cycle": 500, "max_classes_per_pool": 256, "brake_count": KEPT_PREEMPTIONS}
-"""What one record can hold (log.md L2), and how many preemptions of a job are remembered (5.7)."""
+LONGEST_MS = 3_660 * DAY_MS
+"""Ten years: beyond all that a cell remembers, and far from what a record cannot hold."""
+SHORTEST_MS = 100
+"""Of what somebody has to do in time: a cycle alone takes some ms."""
+OF_ALL = 1_000
+"""All of a pool, in permille."""
 
-RULES = {"max_grants_per_cycle": "L2", "max_classes_per_pool": "L2", "brake_count": "5.7"}
+LIMITS = {
+    "lookback_ms": (SHORTEST_MS, LONGEST_MS),
+    "entitlement_floor_ms": (0, LONGEST_MS),
+    "grace_cap_ms": (0, DAY_MS),
+    "stop_margin_ms": (SHORTEST_MS, HOUR_MS),
+    "reservation_slack_ms": (0, DAY_MS),
+    "debug_max_gpus": (0, 1 << 30),
+    "debug_max_window_ms": (0, LONGEST_MS),
+    "debug_max_timeout_ms": (0, LONGEST_MS),
+    "debug_per_person": (0, 1_000_000),
+    "debug_permille": (0, OF_ALL),
+    "non_resumable_cap_ms": (0, LONGEST_MS),
+    "retry_backoff_ms": (0, 30 * DAY_MS),
+    "retry_backoff_cap_ms": (0, 30 * DAY_MS),
+    "rank_period_ms": (SHORTEST_MS, DAY_MS),
+    "step_limit_ms": (SHORTEST_MS, HOUR_MS),
+    "max_grants_per_cycle": (1, 500),
+    "max_classes_per_pool": (1, 256),
+    "half_life_ms": (0, LONGEST_MS),
+    "margin_permille": (0, 1_000_000),
+    "patience_ms": (0, 30 * DAY_MS),
+    "saving_after_ms": (0, LONGEST_MS),
+    "saving_pass_gpu_ms": (0, MAX_NUMBER),
+    "promises_per_pool": (0, 1_000),
+    "promise_permille": (0, OF_ALL),
+    "promise_gain_ms": (0, LONGEST_MS),
+    "brake_count": (0, KEPT_PREEMPTIONS),
+    "brake_span_ms": (0, LONGEST_MS),
+    "start_limit_ms": (SHORTEST_MS, LONGEST_MS),
+    "lease_ms": (SHORTEST_MS, HOUR_MS),
+    "lease_margin_ms": (0, HOUR_MS),
+    "fault_reserve_ms": (0, DAY_MS),
+    "fault_hosts": (1, 1_000),
+    "fault_span_ms": (0, LONGEST_MS),
+    "max_draining_permille": (0, OF_ALL),
+    "breaker_permille": (0, OF_ALL),
+    "breaker_span_ms": (0, LONGEST_MS),
+    "report_valid_ms": (HOUR_MS, 366 * DAY_MS),
+    "report_span_ms": (0, 366 * DAY_MS),
+    "quiet_period_ms": (0, DAY_MS),
+}
+"""The smallest and the largest value of each number that a cell can be run by.
+
+A cycle takes some ms, so one each ms would leave a log no room for anything else; a step must have time to come, an
+agent time to renew its lease and to stop what runs. A proposal that is stale before anybody can accept it would keep a
+closed gate closed for ever. A record holds so many grants and classes (log.md L2), a job remembers so many preemptions
+(5.7).
+"""
+
+RULES = {
+    "max_grants_per_cycle": "L2",
+    "max_classes_per_pool": "L2",
+    "rank_period_ms": "L3",
+    "step_limit_ms": "L3",
+    "brake_count": "5.7",
+    "stop_margin_ms": "8.1",
+    "lease_ms": "7.6",
+}
+"""What rules a number beside 10.1."""
 
 
 def window_bound(policy: Policy, gpus: int) -> WindowBound:
@@ -64,7 +123,7 @@ def _numbers(policy: Policy) -> Iterator[Problem]:
         value = getattr(policy, name)
         if not isinstance(value, int):
             continue
-        least, most = AT_LEAST.get(name, 0), AT_MOST.get(name, MAX_NUMBER)
+        least, most = LIMITS[name]
         if not least <= value <= most:
             yield Problem(
                 field=f"policy.{name}",

@@ -390,7 +390,9 @@ def proposals_view(world: World) -> ProposalsView:
             log_digest=one.log_digest,
             change=one.change,
             changes=tuple(msgspec.to_builtins(one.changes)),
-            reports=tuple(ReportRow(digest=digest, at_ms=report.at_ms) for digest, report in one.reports.items()),
+            reports=tuple(
+                ReportRow(digest=digest, **msgspec.structs.asdict(report)) for digest, report in one.reports.items()
+            ),
             forced_by=one.forced_by,
             is_stale=policy is not None and is_stale(one, policy, world.changed_position, world.log_time_ms),
         )

@@ -18,6 +18,7 @@ from typing import IO, Final
 import msgspec
 
 from fairlease.replay.verify import ReplayReport, verify
+from fairlease.runtime import plain_file
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.export import export
 from fairlease_schemas.codec import Unreadable
@@ -50,7 +51,7 @@ def _replayed(args: argparse.Namespace) -> ReplayReport:
         return _live(Path(args.save) if args.save else None)
     if args.save:
         raise CannotTell("--save goes with --live: a LOG is on disk already")
-    with Path(args.log).open("rb") as log:
+    with plain_file.opened(args.log) as log:
         return _judged(log)
 
 

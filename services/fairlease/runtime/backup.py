@@ -23,9 +23,11 @@ from typing import IO, Final
 
 import msgspec
 
+from fairlease.runtime import plain_file
 from fairlease.runtime.errors import ShellError
 from fairlease.runtime.keys import KEYS
 from fairlease.runtime.standstill import STORE
+from fairlease.runtime.tls import TLS
 from fairlease.runtime.whole_file import sync_names
 from fairlease_schemas.codec import Unreadable, understood
 
@@ -133,7 +135,7 @@ def _add(tar: tarfile.TarFile, name: str, size: int, file: IO[bytes]) -> None:
 
 def _walk(where: Path, to: Path | None) -> Manifest:
     """The manifest, once every byte behind it was found to be as it says; each file is written where `to` is."""
-    with where.open("rb") as packed, _told(where):
+    with plain_file.opened(where) as packed, _told(where):
         plain = _Bounded(gzip.GzipFile(fileobj=packed))
         with tarfile.open(fileobj=plain, mode="r|") as tar:  # type: ignore[call-overload]  # it reads, and no more
             manifest = _manifest(tar)
@@ -196,7 +198,7 @@ def _manifest(tar: tarfile.TarFile) -> Manifest:
     names = [member.name for member in manifest.files]
     for name in names:
         parts = name.split("/")
-        is_ours = name == CELL_FILE or (len(parts) > 1 and parts[0] in (STORE, KEYS))
+        is_ours = name == CELL_FILE or (len(parts) > 1 and parts[0] in (STORE, KEYS, TLS))
         if not is_ours or any(_PART.fullmatch(part) is None or part in (".", "..") for part in parts):
             raise BadBackup(f"{name[:200]!r} is no file of a cell")
     if len(set(names)) != len(names):

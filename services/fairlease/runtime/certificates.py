@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fairlease.runtime import plain_file
 from fairlease.runtime.bus_server import locked
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.tls import AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY, TLS, certificates_of
@@ -249,7 +250,7 @@ def _signer(directory: Path) -> _Signer:
     """The authority of the directory with its key; ConfigWrong where it is not ours to sign with."""
     path = directory / AUTHORITY_KEY
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = serialization.load_pem_private_key(plain_file.read(path), password=None)
     except OSError as error:
         raise ConfigWrong(
             f"{path}: cannot be read ({error.strerror}), and without it nothing is renewed here; renew where the "
@@ -265,7 +266,7 @@ def _signer(directory: Path) -> _Signer:
 
 def _certificate(path: Path) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificate(plain_file.read(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no certificate"
         raise ConfigWrong(

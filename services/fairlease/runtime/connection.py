@@ -24,7 +24,7 @@ from fairlease.runtime.errors import EXIT_BUS_CLOSED, BusAway
 from fairlease.runtime.keys import Key, NoKey
 from fairlease.runtime.redaction import redacted
 from fairlease.runtime.settings import Settings, servers_in
-from fairlease.runtime.tasks import end
+from fairlease.runtime.tasks import cancellations, end, heed_cancellation
 
 log = logging.getLogger("fairlease.connection")
 
@@ -204,8 +204,10 @@ async def connect(
     guard.is_closing = True
     options["max_reconnect_attempts"] = 1
     limit_s = first_connect_s * len(servers)  # one may be silent rather than gone: each gets its time
+    before = cancellations()
     try:
         await asyncio.wait_for(client.connect(servers=servers, **options), limit_s)
+        heed_cancellation(before)
     except asyncio.CancelledError:
         await client.close()  # what it has opened by then would stay open
         raise

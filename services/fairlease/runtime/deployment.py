@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from fairlease.runtime import keys, tls
+from fairlease.runtime import keys, plain_file, tls
 from fairlease.runtime.access import access
 from fairlease.runtime.bus_server import MAX_PAYLOAD
 from fairlease.runtime.errors import ConfigWrong
@@ -128,7 +128,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 def read(path: Path) -> Deployment:
     """The cell that this TOML file says; ConfigWrong, naming field and way out, for what is no cell."""
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Deployment)
+        found = msgspec.convert(tomllib.loads(plain_file.text(path)), Deployment)
     except OSError as error:
         raise ConfigWrong(f"{path}: cannot be read ({error.strerror}); name the file of the cell") from error
     except (ValueError, RecursionError) as error:
@@ -267,7 +267,7 @@ def password_of(out: Path) -> Secret:
     path = out / keys.KEYS / ROUTES_PASSWORD
     if not path.exists():
         replace(path, secrets.token_hex(32) + "\n", mode=0o400)
-    return Secret(path.read_text(encoding="utf-8").strip())
+    return Secret(plain_file.text(path).strip())
 
 
 def _bracketed(host: str) -> str:

@@ -11,9 +11,11 @@ import json
 import os
 import re
 import secrets
+import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from fairlease.runtime import plain_file
 from fairlease.runtime.errors import ConfigWrong
 from fairlease.runtime.secret import Secret
 from fairlease.runtime.settings import Settings
@@ -24,6 +26,10 @@ AGENT: Final = "agent"
 """The agent that `fairlease up` starts; others have names of their own."""
 KEYS: Final = "keys"
 _SUFFIX: Final = ".key"
+_MOST_BYTES: Final = 4_096
+"""Of a key: a name and a seed."""
+_YOUNG_S: Final = 60.0
+"""Making one takes some ms."""
 _SEED_BYTES: Final = 32
 _SEED: Final = re.compile(r"SU[A-Z2-7]{56}")
 
@@ -91,6 +97,7 @@ def key_path(home: Path, identity: str) -> Path:
 def make(home: Path, identity: str) -> Key:
     """The identity's key, made now where there is none; KeyUnusable for a file that holds something else."""
     path = key_path(home, identity)
+    _sweep(path.parent)
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.chmod(0o700)
@@ -117,7 +124,7 @@ def find(settings: Settings, identity: str) -> Key | None:
 def read(path: Path) -> Key:
     """The key in that file; KeyUnusable, which shows nothing of it, when there is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(plain_file.text(path, _MOST_BYTES))
         key = Key(str(found["identity"]), Secret(str(found["seed"])))
     except FileNotFoundError:
         raise KeyUnusable(
@@ -141,6 +148,14 @@ def _fresh_seed() -> Secret:
     import nkeys  # noqa: PLC0415 - as above
 
     return Secret(bytes(nkeys.encode_seed(secrets.token_bytes(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)).decode())
+
+
+def _sweep(directory: Path) -> None:
+    """Removes what a run that was killed left half made; what is young may be another's who makes keys just now."""
+    for left in directory.glob("*.new"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - left.lstat().st_mtime > _YOUNG_S:
+                left.unlink()
 
 
 def _write(path: Path, text: str) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from fairlease.runtime import plain_file
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.redaction import redacted
 from fairlease_schemas.address import is_address
@@ -191,7 +192,7 @@ def url_in(state_dir: Path) -> str:
     """
     path = state_dir / BUS_FILE
     try:
-        data = path.read_bytes()
+        data = plain_file.read(path)
     except FileNotFoundError:
         return ""
     except OSError as error:

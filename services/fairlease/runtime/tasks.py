@@ -47,14 +47,19 @@ class Tasks:
             self._failed.set()
 
 
-def heed_cancellation() -> None:
+def cancellations() -> int:
+    """How often this task was asked to end, for `heed_cancellation` in what may also run while it ends."""
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
+
+
+def heed_cancellation(before: int = 0) -> None:
     """Ends a wait that was called off, although the cancellation got lost; asyncio.CancelledError.
 
     `asyncio.wait_for` drops one that comes in the same turn of the loop as what it waits for. The task still knows that
-    it was asked to end.
+    it was asked to end, and how often: the first `before` times it heard.
     """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    if cancellations() > before:
         raise asyncio.CancelledError
 
 

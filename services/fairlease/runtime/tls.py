@@ -19,6 +19,7 @@ from fairlease.runtime.settings import Settings, servers_in
 TLS: Final = "tls"
 """The directory of the certificates in a state directory, and the scheme of addresses that are sealed."""
 AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY = "ca.crt", "ca.key", "server.crt", "server.key"
+FILES: Final = (AUTHORITY, AUTHORITY_KEY, CERTIFICATE, KEY)
 _SERVED: Final = """\
 tls {{
   cert_file: "{tls}/server.crt"

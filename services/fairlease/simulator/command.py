@@ -45,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.html:
             put(args.html, simulation_page(report, args.lang))
+            if not is_data and not args.quiet:
+                sys.stdout.write(f"\nthe page is written: {args.html}\n")
     except OSError as error:
         return complain(f"--html {args.html}: {error}; the answer on standard output is whole", FAILED, is_data=is_data)
     return GOOD

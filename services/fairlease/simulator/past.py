@@ -1,8 +1,8 @@
 """A cell's past, read off its own log: what people and hosts said and when, and how much work jobs turned out to be.
 
-What people asked for, and what befell hosts, is taken as it was. What the scheduler made of it is not: that is to be
-decided again. What runs said is not either, but how much they worked is: of an attempt that was cut short only what it
-had saved, of one that ended by itself all of it. Whatever a log cannot tell is a rule, told with its count.
+What people asked for and could, and what befell hosts, is taken as it was. What the scheduler made of it is not: that
+is to be decided again. What runs said is not either, but how much they worked is: of an attempt that was cut short only
+what it had saved, of one that ended by itself all of it. Whatever a log cannot tell is a rule, told with its count.
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ from fairlease_schemas.budget import BudgetChanged
 from fairlease_schemas.envelope import Record, Said, Submitted
 from fairlease_schemas.host import HostHeld, HostHoldCleared
 from fairlease_schemas.ids import HostId, JobId
-from fairlease_schemas.job import End, JobAdmitted
+from fairlease_schemas.job import CommandRefused, End, JobAdmitted, RefusalsGathered
 from fairlease_schemas.policy import Policy, PolicyChanged
 from fairlease_schemas.units import SECOND_MS
 
 Data = dict[str, Any]
 
 _SAID_AGAIN: Final = (
-    *(commands.CancelJob, commands.HoldJob, commands.ReleaseJob, commands.ChangeMember),
+    *(commands.CancelJob, commands.HoldJob, commands.ReleaseJob),
     *(commands.CordonHost, commands.ReturnHost, commands.RequestDrain, commands.UndrainHost, reports.HostUp),
 )
 _ENDED_BY_ITSELF: Final = frozenset((End.SUCCEEDED, End.FAILED))
@@ -94,7 +94,7 @@ class Reading:
         self._policies: list[InForce] = []
         self._admitted: set[JobId] = set()
         self._requests: set[tuple[str, str, str]] = set()
-        self._submitted = 0
+        self._refused = 0
 
     def take(self, world: World, record: Record, stored_ms: int | None) -> None:
         """The record is folded into the world."""
@@ -118,12 +118,15 @@ class Reading:
                     self._befell.append(Befell(after_ms, event.host, RETURNS))
                 case _:
                     pass
+        refused = set(_refused(record))
         for answer in record.answers:
             if isinstance(answer.said, Submitted):
-                self._submitted += 1
                 self._heard.append(Heard(after_ms, answer.who, answer.said))
             elif isinstance(answer.said, _SAID_AGAIN) and answer.who != WATCHMAN:
-                self._heard.append(Heard(after_ms, answer.who, answer.said))
+                if (answer.who, answer.seq) in refused:
+                    self._refused += 1
+                else:
+                    self._heard.append(Heard(after_ms, answer.who, answer.said))
             elif isinstance(answer.said, reports.RunGone) and answer.said.end is End.FAULT:
                 self._befell.append(Befell(after_ms, answer.who, STRIKES))
 
@@ -143,7 +146,7 @@ class Reading:
             work={job.id: _work(job, length_ms, saves_permille) for job in jobs},
             budgets={job.id: job.budget for job in jobs},
             stopping=stopping,
-            rules=tuple(_rules(jobs, len(self._heard) - len(known), self._befell, saves_permille)),
+            rules=tuple(_rules(jobs, len(self._heard) - len(known), self._refused, self._befell, saves_permille)),
             report={
                 "policy": world.policy_name,
                 "seed": None,
@@ -217,7 +220,16 @@ def _leaving(jobs: list[Job]) -> tuple[int, Stopping]:
     return (len(saved) * _PERMILLE // len(told) if told else _PERMILLE), Stopping(stop_ms=stop_ms, save_ms=save_ms)
 
 
-def _rules(jobs: list[Job], unknown: int, befell: list[Befell], saves_permille: int) -> Iterator[Data]:
+def _refused(record: Record) -> Iterator[tuple[str, int]]:
+    """(account or host, number in its stream) of every command and report that the record refuses."""
+    for event in record.events:
+        if isinstance(event, CommandRefused):
+            yield event.account, event.seq
+        elif isinstance(event, RefusalsGathered):
+            yield from ((event.account, seq) for seq in event.seqs)
+
+
+def _rules(jobs: list[Job], unknown: int, refused: int, befell: list[Befell], saves_permille: int) -> Iterator[Data]:
     """What was assumed; a rule that met nothing is not told."""
     attempts = [attempt for job in jobs for attempt in job.attempts]
     failed = sum(job.is_terminal and bool(job.attempts) and job.attempts[-1].end is End.FAILED for job in jobs)
@@ -241,6 +253,7 @@ def _rules(jobs: list[Job], unknown: int, befell: list[Befell], saves_permille: 
         ),
         ("checkpoints fall at the interval of the contract", sum(job.request.is_resumable for job in jobs)),
         ("submissions that were refused, or said twice, are left out", unknown),
+        ("commands that were refused are left out", refused),
     )
     return ({"rule": rule, "count": count} for rule, count in met if count)
 

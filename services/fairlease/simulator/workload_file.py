@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from fairlease.runtime import plain_file
 from fairlease.simulator import quantiles
 from fairlease.simulator.draws import tables
 from fairlease.simulator.scenario import IDLE, Duration, JobClass, Scenario, lab_1024, workload_digest
@@ -56,7 +57,7 @@ def scenario_of(file: Path | None) -> tuple[Scenario, str]:
     """The workload of a file, lab-1024 without one, and its SHA-256 in hex. OSError or WorkloadWrong if it is none."""
     if file is None:
         return lab_1024(), workload_digest()
-    with file.open("rb") as opened:
+    with plain_file.opened(file) as opened:
         raw = opened.read(MAX_BYTES + 1)
     return _parsed(file.name, raw), hashlib.sha256(raw).hexdigest()
 

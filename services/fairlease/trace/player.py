@@ -29,7 +29,7 @@ from fairlease.runtime.errors import ShellError
 from fairlease.runtime.follower import Entry, Follower
 from fairlease.runtime.settings import Settings
 from fairlease.runtime.supervisor import Supervisor, agent_part, service_parts
-from fairlease.runtime.tasks import heed_cancellation
+from fairlease.runtime.tasks import end, heed_cancellation
 from fairlease.trace.recorded import Outcome
 from fairlease.trace.wishes import ACCOUNT
 from fairlease.trace.workload import Task, Workload
@@ -178,16 +178,19 @@ async def _followed(
     follower = Follower(reader, cell.settings.subjects, book.fold)
     reader.guard.on_reconnect(follower.renew)
     following = asyncio.create_task(follower.run(), name="trace-follow")
-    playing = asyncio.create_task(_Player(workload, cell, client, book, on_progress, patience_s).run())
+    player = _Player(workload, cell, client, book, on_progress, patience_s)
+    playing = asyncio.create_task(player.run())
     try:
         await asyncio.wait((following, playing), return_when=asyncio.FIRST_COMPLETED)
         if following.done():
             await following
         return await playing
+    except BaseException:
+        await end((playing,))
+        await player.leave_nothing_running()
+        raise
     finally:
-        for task in (playing, following):
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end((playing, following))
 
 
 class _Player:
@@ -221,18 +224,14 @@ class _Player:
     async def run(self) -> Result:
         await self._set_up()
         started_s = self._origin_s = self._last_news_s = time.monotonic()
-        try:
-            while not self._is_done():
-                self._book.news.clear()
-                await self._submit_due()
-                await self._cancel_due()
-                self._skip_gap()
-                await self._tell()
-                await self._wait()
-                heed_cancellation()
-        except BaseException:
-            await self._leave_nothing_running()
-            raise
+        while not self._is_done():
+            self._book.news.clear()
+            await self._submit_due()
+            await self._cancel_due()
+            self._skip_gap()
+            await self._tell()
+            await self._wait()
+            heed_cancellation()
         await self._tell()
         mine = [task.job for task in self._workload.tasks]
         return Result(
@@ -359,7 +358,7 @@ class _Player:
         waiting = max(0, self._submitted - over - live)
         await self._on_progress(Progress(len(self._workload.tasks), self._submitted, waiting, live, over, self._cell))
 
-    async def _leave_nothing_running(self) -> None:
+    async def leave_nothing_running(self) -> None:
         """A play that was broken off cancels what it began, as far as that goes in a few seconds."""
         with contextlib.suppress(TimeoutError, PlayFailed):
             async with asyncio.timeout(_LEAVE_LIMIT_S):
