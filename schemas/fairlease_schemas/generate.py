@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec import inspect
 
-from fairlease_schemas import codec, commands, comparison, explain, orders, reports, series
+from fairlease_schemas import codec, commands, comparison, explain, orders, reports, robustness, series
 from fairlease_schemas.contract import Contract, Spec, body, read_contract, scheduling_fields
 from fairlease_schemas.envelope import Event, Record, Said
 from fairlease_schemas.example import (
@@ -92,6 +92,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
         "reports.schema.json": _family("Fairlease reports", tuple(reports.KINDS.values()), is_named_by_subject=True),
         "orders.schema.json": _family("Fairlease host order", (orders.HostOrder,)),
         "views.schema.json": _family("Fairlease views", (explain.Reply,)),
+        "robustness.schema.json": _family("Fairlease robustness", (robustness.Robustness,)),
         "comparison.schema.json": _family("Fairlease comparisons", (comparison.Comparison | comparison.WhatIf,)),
         "series.schema.json": _family("Fairlease series of a simulation", (series.Series,)),
     }

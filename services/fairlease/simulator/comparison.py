@@ -36,6 +36,7 @@ _RATIOS: Final = frozenset(
         *("availability", "occupancy", "impact", "progress", "utilisation"),
         *("fulfilment.mean", "fulfilment.lowest", "fulfilment.uncapped_mean", "fulfilment.share_error"),
         *("preemption.overhead", "recovery.resume_rate"),
+        *("gain.held", "gain.useful", "gain.beyond"),
     )
 )
 _RATIOS_OF: Final = ("fulfilment.by_budget.", "fulfilment.uncapped_by_budget.")

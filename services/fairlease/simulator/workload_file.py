@@ -77,6 +77,11 @@ def scenario_of(file: Path | None, over: Mapping[str, Any] | None = None) -> tup
     return _parsed(name, plain), digest
 
 
+def file_of(workload: str) -> Path | None:
+    """The file that `--workload` names; None for the one that is shipped."""
+    return None if workload == LAB_1024 else Path(workload)
+
+
 def laid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """One table laid over another: tables key by key, everything else in the place of what was there."""
     found = dict(under)
