@@ -161,7 +161,10 @@ def _value(table: str, key: str, value: object, kind: inspect.Type) -> Iterator[
             yield from _dict(table, key, value, kind)
         case inspect.VarTupleType():
             if not isinstance(value, list) or not value:
-                yield Problem(table, key, _shown(value), "is no list of one number or more: write for example [1, 8]")
+                is_of_tables = isinstance(kind.item_type, inspect.StructType)
+                numbers = "is no list of one number or more: write for example [1, 8]"
+                text = f"is no list of tables: write [[{key}]] above each" if is_of_tables else numbers
+                yield Problem(table, key, _shown(value), text)
                 return
             for place, one in enumerate(value):
                 yield from _value(table, f"{key}[{place}]", one, kind.item_type)
