@@ -17,7 +17,18 @@ from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.wording import count, length
 from fairlease.simulator.comparison import shown
-from fairlease.simulator.robustness import Found, Opened, Span, opened, plays_of, result, runs_of, scenarios
+from fairlease.simulator.robustness import (
+    BROKEN,
+    GAINS,
+    Found,
+    Opened,
+    Span,
+    opened,
+    plays_of,
+    result,
+    runs_of,
+    scenarios,
+)
 from fairlease.simulator.scenario import Scenario
 from fairlease.simulator.workload_file import WorkloadWrong, file_of
 from fairlease_schemas.robustness import Case, Lacking, Missed, Robustness
@@ -35,8 +46,7 @@ COLUMNS: Final = (
     ("OVERHEAD", "preemption.overhead"),
 )
 """What the table tells of every case, by public names."""
-BROKEN: Final = ("preemption.window_breaks", "preemption.loops", "promises.broken")
-GAINED: Final = (("GAIN", "gain.held"), ("IN WORK", "gain.useful"), ("BEYOND DUE", "gain.beyond"))
+GAINED: Final = tuple(zip(("GAIN", "IN WORK", "BEYOND DUE"), GAINS, strict=True))
 
 
 def run(args: argparse.Namespace) -> int:
