@@ -45,6 +45,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 class Robustness(View, frozen=True, kw_only=True, tag_field="kind", tag="Robustness"):
     """The cases of a suite by one policy, and what is not within the suite's limits.
 
+    `hosts` are those of the cases that say none of their own, 0 for as many as the workload has.
     `suite_digest` is of the file that says the cases and their limits, `digest` of everything that was found, but for
     what a machine's speed tells: the same suite, policy, span and seeds give the same one.
     """
@@ -52,6 +53,7 @@ class Robustness(View, frozen=True, kw_only=True, tag_field="kind", tag="Robustn
     suite: str
     suite_digest: str
     policy: str
+    hosts: int
     days: float
     warm_up_days: float
     seeds: tuple[int, ...]

@@ -24,7 +24,7 @@ from fairlease.simulator.workload_file import WorkloadWrong
 
 Data = dict[str, Any]
 SPAN = Span(hosts=0, measured_ms=None, warm_up_ms=None)
-FRAME = {"policy": "budget-window", "days": 30.0, "warm_up_days": 2.0}
+FRAME = {"policy": "budget-window", "hosts": 0, "days": 30.0, "warm_up_days": 2.0}
 SUITE = """
 [every_run]
 "promises.broken" = { most = 0 }

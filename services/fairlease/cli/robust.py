@@ -71,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(INTERRUPTED if not is_whole else FAILED, f"no run came to its end: {why[0]}")
     found = Found({runs[number]: one for number, one in told.items()}, {runs[number]: why[number] for number in why})
     days = _days(found_by[names[0]], args)
-    robustness = result(of, names, args.seeds, span, found, {"policy": args.policy, **days})
+    frame = {"policy": args.policy, "hosts": span.hosts, **days}
+    robustness = result(of, names, args.seeds, span, found, frame)
     if output.form in ("table", "wide"):
         print_text(table_of(robustness, output.style))
     else:

@@ -216,7 +216,7 @@ class Found(NamedTuple):
 def result(of: Opened, names: Sequence[str], seeds: Sequence[int], span: Span, found: Found, frame: Data) -> Robustness:
     """The cases that have any figures, the limits that are missed, and the runs that are missing.
 
-    `frame` says the policy and the span: `policy`, `days`, `warm_up_days`.
+    `frame` says the policy and the span: `policy`, `hosts`, `days`, `warm_up_days`.
     """
     cases: dict[str, Case] = {}
     missed: list[Missed] = []
