@@ -36,9 +36,10 @@ _RATIOS: Final = frozenset(
         *("availability", "occupancy", "impact", "progress", "utilisation"),
         *("fulfilment.mean", "fulfilment.lowest", "fulfilment.uncapped_mean", "fulfilment.share_error"),
         *("preemption.overhead", "recovery.resume_rate"),
-        *("gain.held", "gain.useful", "gain.beyond"),
     )
 )
+_GAIN: Final = "gain."
+"""Parts of what was due, more or less than without a game: nearest tenths, with their sign."""
 _RATIOS_OF: Final = ("fulfilment.by_budget.", "fulfilment.uncapped_by_budget.")
 
 
@@ -74,6 +75,8 @@ def shown(name: str, value: Number | None) -> str:
         return percent(None)
     if name in _RATIOS or name.startswith(_RATIOS_OF):
         return percent(value)
+    if name.startswith(_GAIN):
+        return f"{round(value * 100, 1) + 0.0:+.1f} %"
     if name.endswith("_s"):
         return rough(value)
     if "gpu_h" in name:

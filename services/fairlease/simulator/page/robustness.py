@@ -191,7 +191,8 @@ def part(found: Robustness, all_cases: Iterable[str]) -> str:
     seeds = ", ".join(map(str, found.seeds))
     left_out = [name for name in all_cases if name not in found.cases]
     names = "" if not left_out else f" --cases {','.join(found.cases)}"
-    hosts = "" if not found.hosts else f" --hosts {found.hosts}x8"
+    each = next((case.gpus // case.hosts for case in found.cases.values()), 0)
+    hosts = "" if not found.hosts else f" --hosts {found.hosts}x{each}"
     command = (
         f"fairlease robust --policy {found.policy} --seeds {seeds.replace(' ', '')}{hosts} --days {found.days:g} "
         f"--warm-up {found.warm_up_days:g}{names}"
