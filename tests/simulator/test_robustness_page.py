@@ -107,7 +107,9 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a module 
     return robustness
 
 
-def test_the_page_in_the_tree_is_what_the_program_writes_of_the_result_in_the_tree(program: Any) -> None:  # noqa: ANN401
+def test_the_page_in_the_tree_is_what_the_program_writes_of_the_result_in_the_tree(
+    program: Any,  # noqa: ANN401 - as above
+) -> None:
     result = msgspec.json.decode((ROOT / "loadtests/robustness.json").read_bytes(), type=Robustness)
     for name, text in program.written(result, (ROOT / "docs/policy.md").read_text(encoding="utf-8")).items():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, name

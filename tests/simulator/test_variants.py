@@ -1,6 +1,7 @@
 """Workloads that say what is different from another, and weights of budgets that change in mid-run."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +116,10 @@ def reweighed(*changes: Data, hours: int = 8, log: Path | None = None) -> Data:
     over: Data = {"cluster": {"host_mtbf_days": 1_000_000}}
     if changes:
         over["change"] = list(changes)
-    span = {"measured_ms": hours * HOUR_MS, "warm_up_ms": 0, "hosts": 16}
-    if log is None:
-        return simulate_lab(policy="budget-window", seed=3, over=over, **span)  # type: ignore[arg-type]  # lengths
-    with log.open("wb") as opened:
-        return simulate_lab(policy="budget-window", seed=3, over=over, log=opened, **span)  # type: ignore[arg-type]
+    with log.open("wb") if log is not None else nullcontext() as opened:
+        return simulate_lab(
+            policy="budget-window", seed=3, over=over, log=opened, measured_ms=hours * HOUR_MS, warm_up_ms=0, hosts=16
+        )
 
 
 def test_another_weight_holds_from_its_day_on_in_what_budgets_are_due_and_want(tmp_path: Path) -> None:
