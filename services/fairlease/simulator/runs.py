@@ -152,14 +152,16 @@ def simulate_lab(
     stopping = Stopping(stop_ms=stop.stop_s * SECOND_MS, save_ms=stop.save_on_notice_s * SECOND_MS)
     run = Simulation(policy, seed, stopping, period, log)
     names = run.hosts(count, cluster.gpus_per_host, cluster.pool, cluster.hosts_per_block)
-    run.followers.append(_refuse_refusals)
     run.engine.say(ChangePolicy(name=policy, policy=numbers), FOUNDER)
     _founded(run, scenario)
     upkeep = Upkeep(run.engine, run.machines, cluster, names, seed, quantiles[FAULT])
     run.followers.append(upkeep.follow)
     demand = ClosedLoop(run.engine, run.machines, scenario, count * cluster.gpus_per_host, seed, quantiles)
     run.on_over = demand.over
-    run.followers.append(demand.follow)
+    if scenario.game:
+        run.followers.append(demand.follow)
+    if scenario.change:
+        run.followers.append(_refuse_refusals)
     rules += _reweighed_later(run, demand, scenario)
     before: Data = {}
     run.engine.at(period.since_ms, lambda: before.update(run.machines.done_gpu_ms()))
