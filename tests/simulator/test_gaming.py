@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlease.simulator.engine import T0
-from fairlease.simulator.gaming import handed_in
+from fairlease.simulator.gaming import LATE_MS, handed_in
 from fairlease.simulator.machines import Work
 from fairlease.simulator.runs import simulate_lab
 from fairlease_schemas.job import Request
@@ -147,13 +147,13 @@ def test_nobody_plays_in_the_reference_workload_and_the_same_game_is_the_same_ru
     assert {"rule": "a project's people do not play fair, as the workload says", "count": 1} in first["rules"]
 
 
-def test_delays_hand_in_the_same_a_second_later(played: Played) -> None:
+def test_delays_hand_in_the_same_later(played: Played) -> None:
     _, fair = played("")
     _, late = played("delays")
     first = [
         [(at, e["job"], e["request"]) for at, e in told if e["type"] == "job-admitted"][:3] for told in (fair, late)
     ]
-    assert [(at + SECOND_MS, job, asked) for at, job, asked in first[0]] == first[1]
+    assert [(at + LATE_MS, job, asked) for at, job, asked in first[0]] == first[1]
 
 
 def test_splits_leave_no_gang_of_several_hosts(played: Played) -> None:

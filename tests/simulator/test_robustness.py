@@ -261,5 +261,28 @@ def test_a_case_that_is_no_workload_is_named_with_its_problem(
     assert "[case.odd] lab-1024: [game] zz: is no project: write one of a1, a2" in err
 
 
+def shipped_suite(capsys: pytest.CaptureFixture[str], *words: str) -> Data:
+    """The cases that are shipped but the largest, which takes as long as all others together."""
+    cases = [name for name in opened(None).suite.case if name != "gpus-4096"]
+    main(["robust", "--cases", ",".join(cases), "--seeds", "21", *words, "-o", "json"])
+    found: Data = json.loads(capsys.readouterr().out)
+    assert list(found["cases"]) == cases
+    assert found["missing"] == []
+    assert [one for one in found["missed"] if one["seed"] is not None] == []  # of medians one seed says nothing
+    return found
+
+
+def test_every_shipped_case_can_be_played(capsys: pytest.CaptureFixture[str]) -> None:
+    shipped_suite(capsys, "--hosts", "8x8", "--days", "0.03", "--warm-up", "0.01")
+
+
+@pytest.mark.long
+def test_what_may_never_happen_happens_in_no_shipped_case(capsys: pytest.CaptureFixture[str]) -> None:
+    found = shipped_suite(capsys, "--hosts", "32x8", "--days", "4", "--warm-up", "1")
+    for name, case in found["cases"].items():
+        assert case["figures"]["occupancy"]["min"] > 0.9, name
+        assert case["figures"]["fulfilment.mean"]["min"] > 0.8, name
+
+
 def test_the_shipped_suite_is_the_model_that_the_docs_name() -> None:
     assert b"[case.as-it-is]" in shipped()

@@ -2,11 +2,11 @@
 
 Each strategy is taken at its best for who plays it: what he saves before he cancels his own work is never lost, and
 what he does takes him no time. What it gains is told by robustness.py, against the same seed without it. `delays` is
-the control: everything is handed in a second later, which helps nobody, so what it "gains" is chance.
+the control: everything is handed in five minutes later, which helps nobody, so what it "gains" is chance.
 
 | strategy | what they do |
 |---|---|
-| `delays` | hand in everything a second later |
+| `delays` | hand in everything five minutes later |
 | `splits` | hand in a gang of several hosts as as many jobs of one host, each as long as the gang |
 | `resubmits` | cancel what has waited for half an hour, and what has run for its whole window, and hand it in again |
 | `long-windows`, `short-windows` | ask for the longest, the shortest window that a gang of that size may have |
@@ -30,11 +30,11 @@ from fairlease_schemas.envelope import Record
 from fairlease_schemas.ids import AttemptId, JobId
 from fairlease_schemas.job import Request
 from fairlease_schemas.policy import Policy
-from fairlease_schemas.units import MINUTE_MS, SECOND_MS
+from fairlease_schemas.units import MINUTE_MS
 
 DELAYS, SPLITS, RESUBMITS, SQUATS = "delays", "splits", "resubmits", "squats"
 LONG_WINDOWS, SHORT_WINDOWS, DEBUG_LANE = "long-windows", "short-windows", "debug-lane"
-LATE_MS: Final = SECOND_MS
+LATE_MS: Final = 5 * MINUTE_MS
 """By how much `delays` is later."""
 LOSES_PATIENCE_MS: Final = 30 * MINUTE_MS
 """After how long a waiting job is cancelled by `resubmits`."""
