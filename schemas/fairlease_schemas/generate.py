@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 import msgspec
 from msgspec import inspect
 
-from fairlease_schemas import codec, commands, comparison, explain, orders, reports, series
+from fairlease_schemas import codec, commands, comparison, explain, orders, reports, robustness, series
 from fairlease_schemas.contract import Contract, Spec, body, read_contract, scheduling_fields
 from fairlease_schemas.envelope import Event, Record, Said
 from fairlease_schemas.example import (
@@ -93,6 +93,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
         "orders.schema.json": _family("Fairlease host order", (orders.HostOrder,)),
         "views.schema.json": _family("Fairlease views", (explain.Reply,)),
         "comparison.schema.json": _family("Fairlease comparisons", (comparison.KINDS,)),
+        "robustness.schema.json": _family("Fairlease robustness", (robustness.Robustness,)),
         "series.schema.json": _family("Fairlease series of a simulation", (series.Series,)),
     }
 

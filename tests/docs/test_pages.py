@@ -30,6 +30,7 @@ from fairlease.cli.verbs import build
 from fairlease.runtime.spans import trace_id
 from fairlease.simulator.comparison import Limit, figures_of
 from fairlease.simulator.runs import simulate_lab
+from fairlease.simulator.workload_file import BASED_ON, LAB_1024, WorkloadWrong, scenario_of
 from fairlease_schemas.codec import Unreadable, canonical, understood
 from fairlease_schemas.contract import body, read_contract, scheduling_fields
 from fairlease_schemas.generate import json_schemas
@@ -323,13 +324,24 @@ def _plain(fence: Fence, page: Path) -> Iterator[str]:
 
 
 def _toml(fence: Fence, _page: Path) -> Iterator[str]:
-    """Limits of a comparison, each of a figure that a report has."""
+    """What is different from a workload, or limits of a comparison, each of a figure that a report has."""
     try:
-        limits = msgspec.convert(tomllib.loads(fence.body), dict[str, Limit])
+        plain = tomllib.loads(fence.body)
+        if plain.pop(BASED_ON, None) == LAB_1024:
+            yield from _workload(plain)
+            return
+        limits = msgspec.convert(plain, dict[str, Limit])
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         yield f"is no file for --must: {error}"
     else:
         yield from (f"no report has a figure {name}" for name in limits if name not in _figures())
+
+
+def _workload(over: dict[str, Any]) -> Iterator[str]:
+    try:
+        scenario_of(None, over)
+    except WorkloadWrong as error:
+        yield str(error)
 
 
 @cache
@@ -416,6 +428,7 @@ WRONG: Final = {
     "a language nobody knows": "```cobol\nSTOP RUN.\n```",
     "limits that are none": '```toml\n"fulfilment.mean" = { lowest = 0.9 }\n```',
     "limits of a figure that there is not": '```toml\n"fulfilment.average" = { least = 0.9 }\n```',
+    "a workload that is none": '```toml\nbased_on = "lab-1024"\ncluster.hosts = 0\n```',
     "what nobody is told": "```text\ntrace.csv: row 7: is no good\n```",
     "a script that is none": "```sh\nfor x in; do\n```",
     "a command that does not exist": "```sh\nexport A=1 | FAIRLEASE_HOME=x fairlease fly\n```",

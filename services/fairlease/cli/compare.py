@@ -32,7 +32,8 @@ from fairlease.simulator.page.file import problem_of_place, put
 from fairlease.simulator.page.words import FIGURES
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.runs import LAB_NUMBERS, simulate_lab
-from fairlease.simulator.scenario import lab_1024, must, workload_digest
+from fairlease.simulator.scenario import Scenario, must
+from fairlease.simulator.workload_file import LAB_1024, WorkloadWrong, file_of, scenario_of
 from fairlease_schemas.comparison import Comparison, Range, Unplayed
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS
@@ -42,7 +43,6 @@ Data = dict[str, Any]
 _BAR: Final = 24
 _CELL: Final = 13
 _STOPPED: Final = "stopped before its end"
-LAB_1024: Final = "lab-1024"
 _LIMITS: Final = 'a line is a figure and its limits: "fulfilment.mean" = { least = 0.98 }, or most, or both'
 
 
@@ -52,7 +52,13 @@ def run(args: argparse.Namespace) -> int:
     limits = limits_of(args.must)
     _check(args)
     runs = [(policy, seed) for policy in args.policies for seed in args.seeds]
-    reports, missing, is_whole = _played(runs, [_play(args, *one) for one in runs], workers_of(args.workers), output)
+    found_by, why, is_whole = all_played([_play(args, *one) for one in runs], workers_of(args.workers), output)
+    reports = [found_by[number] for number in sorted(found_by)]
+    missing = [
+        Unplayed(policy=policy, seed=seed, why=why[number])
+        for number, (policy, seed) in enumerate(runs)
+        if number not in found_by
+    ]
     if not reports:
         raise CommandError(
             INTERRUPTED if not is_whole else FAILED,
@@ -72,16 +78,36 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """CommandError for whatever no run could mend."""
-    unknown = [policy for policy in args.policies if policy not in POLICIES]
+    check_policy("--policies", args.policies)
+    check_hosts(args.hosts, _scenario(args.workload))
+    if problem := problem_of_place(args.html, args.must, args.workload):
+        raise CommandError(USAGE, problem)
+
+
+def check_policy(option: str, policies: Sequence[str]) -> None:
+    """CommandError for a policy that nobody knows."""
+    unknown = [policy for policy in policies if policy not in POLICIES]
     if unknown:
         known = ", ".join(POLICIES)
-        raise CommandError(USAGE, f"--policies: {unknown[0]!r} is not a policy", way_out=f"the policies are {known}")
-    gpus = lab_1024().cluster.gpus_per_host
-    if args.hosts and args.hosts[1] != gpus:
-        text = f"--hosts {args.hosts[0]}x{args.hosts[1]}: the workload is of hosts with {gpus} GPUs"
-        raise CommandError(USAGE, text, way_out=f"write {args.hosts[0]}x{gpus}")
-    if problem := problem_of_place(args.html, args.must):
-        raise CommandError(USAGE, problem)
+        raise CommandError(USAGE, f"{option}: {unknown[0]!r} is not a policy", way_out=f"the policies are {known}")
+
+
+def check_hosts(hosts: tuple[int, int] | None, scenario: Scenario) -> None:
+    """CommandError for hosts that are not those of the workload."""
+    gpus = scenario.cluster.gpus_per_host
+    if hosts and hosts[1] != gpus:
+        text = f"--hosts {hosts[0]}x{hosts[1]}: the workload is of hosts with {gpus} GPUs"
+        raise CommandError(USAGE, text, way_out=f"write {hosts[0]}x{gpus}")
+
+
+def _scenario(workload: str) -> Scenario:
+    try:
+        return scenario_of(file_of(workload))[0]
+    except WorkloadWrong as error:
+        raise CommandError(CONTRACT, f"--workload {workload} cannot be simulated\n{error}") from error
+    except OSError as error:
+        way_out = "name lab-1024, or a file in its form that can be read"
+        raise CommandError(CONTRACT, f"--workload {workload}: {error.strerror or error}", way_out=way_out) from error
 
 
 def write_page(path: str, page: str, output: Output) -> None:
@@ -119,6 +145,7 @@ def _play(args: argparse.Namespace, policy: str, seed: int) -> Play:
         hosts=args.hosts[0] if args.hosts else 0,
         measured_ms=round(args.days * DAY_MS) if args.days else None,
         warm_up_ms=round(args.warm_up * DAY_MS) if args.warm_up else None,
+        file=file_of(args.workload),
     )
 
 
@@ -149,14 +176,12 @@ def play_lab(
         raise Wrong(str(error)) from error
 
 
-def _played(
-    runs: Sequence[tuple[str, int]], plays: Sequence[Play], workers: int, output: Output
-) -> tuple[list[Data], list[Unplayed], bool]:
-    """(reports in the order of the runs, runs without one, whether nobody interrupted)."""
+def all_played(plays: Sequence[Play], workers: int, output: Output) -> tuple[dict[int, Data], dict[int, str], bool]:
+    """(what each run told by its number, why there is nothing of the others, whether nobody interrupted)."""
     found: dict[int, Data] = {}
-    why = dict.fromkeys(range(len(runs)), _STOPPED)
+    why = dict.fromkeys(range(len(plays)), _STOPPED)
     is_whole = True
-    bar = ProgressBar(len(runs), output)
+    bar = ProgressBar(len(plays), output)
     try:
         with closing(played(plays, workers, lambda permille: bar.show(permille, len(found)))) as results:
             for result in results:
@@ -166,12 +191,7 @@ def _played(
     except KeyboardInterrupt:
         is_whole = False
     bar.clear()
-    missing = [
-        Unplayed(policy=policy, seed=seed, why=why[number])
-        for number, (policy, seed) in enumerate(runs)
-        if number not in found
-    ]
-    return [found[number] for number in sorted(found)], missing, is_whole
+    return found, why, is_whole
 
 
 class ProgressBar:
@@ -205,7 +225,7 @@ class ProgressBar:
 def _frame(args: argparse.Namespace, report: Data) -> Data:
     return {
         "workload": args.workload,
-        "workload_digest": workload_digest(),
+        "workload_digest": report["workload_digest"],
         "hosts": report["hosts"],
         "gpus": report["gpus"],
         "days": report["days"],

@@ -14,14 +14,14 @@ from fairlease.cli.exits import CONTRACT, FAILED, USAGE, CommandError
 from fairlease.cli.explore_table import name_of
 from fairlease.cli.numbers import judge, number_of
 from fairlease.cli.wording import count
-from fairlease.simulator.asked import file_of, hosts_problem
+from fairlease.simulator.asked import hosts_problem
 from fairlease.simulator.comparison import Limit, figures_of, is_counted
 from fairlease.simulator.crew import Wrong
 from fairlease.simulator.exploration import AIMS, Frame, drawn, points_of, size_of
 from fairlease.simulator.kept import Setting
 from fairlease.simulator.policies import BUDGET_WINDOW
 from fairlease.simulator.runs import LAB_NUMBERS
-from fairlease.simulator.workload_file import WorkloadWrong, scenario_of
+from fairlease.simulator.workload_file import WorkloadWrong, file_of, scenario_of
 from fairlease_schemas.comparison import Aim
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS

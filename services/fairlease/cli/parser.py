@@ -141,6 +141,11 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name(part) for part in text.split(",")))
 
 
+def case_names(text: str) -> tuple[str, ...]:
+    """Names of cases, which may hold points, with commas between; which there are, the suite says."""
+    return tuple(dict.fromkeys(text.split(",")))
+
+
 def name(text: str) -> str:
     """The name of a budget, host, pool or account."""
     if not is_name(text):

@@ -1,10 +1,11 @@
-"""The words of what runs in virtual time: `simulate`, `compare`, `explore`, `whatif`, and their options."""
+"""The words of what runs in virtual time: `simulate`, `compare`, `explore`, `robust`, `whatif`, and their options."""
 
 from fairlease.cli.leaves import Verbs, command
 from fairlease.cli.parser import (
     Parser,
     aim,
     begin,
+    case_names,
     choices,
     factor,
     grid,
@@ -22,7 +23,7 @@ from fairlease.cli.parser import (
 
 
 def add_simulations(verbs: "Verbs[Parser]") -> None:
-    """`simulate`, `compare`, `explore` and `whatif`."""
+    """`simulate`, `compare`, `explore`, `robust` and `whatif`."""
     about = "play a workload in virtual time with the services' own rules"
     simulate = command(verbs, "simulate", "fairlease.simulator.command", [output_options()], about=about)
     what = simulate.add_mutually_exclusive_group(required=True)
@@ -39,6 +40,7 @@ def add_simulations(verbs: "Verbs[Parser]") -> None:
     _add_page(simulate)
     _add_compare(verbs)
     _add_explore(verbs)
+    _add_robust(verbs)
     _add_whatif(verbs)
 
 
@@ -70,7 +72,8 @@ def _add_page(leaf: Parser) -> None:
 def _add_compare(verbs: "Verbs[Parser]") -> None:
     about = "play a workload by several policies and seeds, and put the figures side by side"
     compare = command(verbs, "compare", "fairlease.cli.compare", [output_options()], about=about)
-    compare.add_argument("--workload", choices=("lab-1024",), default="lab-1024", help="the reference workload")
+    about = "the reference workload, or one in its form (lab-1024)"
+    compare.add_argument("--workload", default="lab-1024", metavar="lab-1024|FILE.toml", help=about)
     compare.add_argument("--policies", type=names, required=True, metavar="A,B,..", help="by name, the first is judged")
     compare.add_argument("--seeds", type=seeds, default=(1, 2, 3), metavar="A-B", help="1-3, or 1,4,7 (1-3)")
     compare.add_argument("--hosts", type=grid, metavar="HxG", help="hosts x GPUs (128x8)")
@@ -106,6 +109,23 @@ def _add_explore(verbs: "Verbs[Parser]") -> None:
     explore.add_argument("--aim", type=aim, action="append", default=[], metavar="FIGURE:least|most[:STEP]", help=about)
     about = "limits for figures of every point; 1 is returned when no point keeps them all"
     explore.add_argument("--must", metavar="FILE.toml|lab-1024", help=about)
+
+
+def _add_robust(verbs: "Verbs[Parser]") -> None:
+    about = "hold a policy against other demand, sizes, mixes, weights, and people who do not play fair"
+    robust = command(verbs, "robust", "fairlease.cli.robust", [output_options()], about=about)
+    about = "the cases and their limits; 1 is returned when one is missed (lab-1024)"
+    robust.add_argument("--suite", default="lab-1024", metavar="lab-1024|FILE.toml", help=about)
+    about = "only these of its cases, by name"
+    robust.add_argument("--cases", type=case_names, metavar="A,B,..", help=about)
+    robust.add_argument("--policy", type=name, default="budget-window", metavar="NAME", help="by name (budget-window)")
+    robust.add_argument("--seeds", type=seeds, default=(21, 22, 23), metavar="A-B", help="21-23, or 1,4,7 (21-23)")
+    robust.add_argument("--hosts", type=grid, metavar="HxG", help="of cases that do not say their own (128x8)")
+    robust.add_argument("--days", type=ratio, metavar="N", help="measured days (30)")
+    robust.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
+    robust.add_argument("--workers", type=positive, metavar="N", help="processes at a time (one for each core)")
+    about = "keep what each run found in this folder, and play no run again that is there"
+    robust.add_argument("--keep", metavar="FOLDER", help=about)
 
 
 def _add_whatif(verbs: "Verbs[Parser]") -> None:

@@ -6,14 +6,13 @@ from typing import IO, Any, Final
 
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.runs import simulate_lab, simulate_trace
-from fairlease.simulator.workload_file import scenario_of
+from fairlease.simulator.workload_file import file_of, scenario_of
 from fairlease.trace.reading import read_trace
 from fairlease.trace.recorded import Recorded
 from fairlease.trace.wishes import CHECKPOINT_MS, Wishes
 from fairlease.trace.workload import Workload, prepare
 from fairlease_schemas.units import DAY_MS
 
-LAB: Final = "lab-1024"
 HOSTS: Final = (128, 8)
 """Of a trace, where nobody says how many."""
 _OF_A_TRACE: Final = (
@@ -65,11 +64,6 @@ def hosts_problem(args: argparse.Namespace) -> str:
     if args.hosts[1] == gpus:
         return ""
     return f"--hosts {args.hosts[0]}x{args.hosts[1]}: the workload is of hosts with {gpus} GPUs: write Nx{gpus}"
-
-
-def file_of(workload: str) -> Path | None:
-    """The file that `--workload` names; None for the one that is shipped."""
-    return None if workload == LAB else Path(workload)
 
 
 def simulate(args: argparse.Namespace, log: IO[bytes] | None) -> dict[str, Any]:

@@ -38,6 +38,8 @@ _RATIOS: Final = frozenset(
         *("preemption.overhead", "recovery.resume_rate"),
     )
 )
+_GAIN: Final = "gain."
+"""Parts of what was due, more or less than without a game: nearest tenths, with their sign."""
 _RATIOS_OF: Final = ("fulfilment.by_budget.", "fulfilment.uncapped_by_budget.")
 
 
@@ -78,6 +80,8 @@ def shown(name: str, value: Number | None) -> str:
         return percent(None)
     if name in _RATIOS or name.startswith(_RATIOS_OF):
         return percent(value)
+    if name.startswith(_GAIN):
+        return f"{round(value * 100, 1) + 0.0:+.1f} %"
     if name.endswith("_s"):
         return rough(value)
     if "gpu_h" in name:

@@ -1,23 +1,27 @@
 """People of the reference workload: each project keeps so much outstanding, and submits after a while of thinking.
 
 At 0 and after each end of its own a project draws jobs while what it has outstanding is below its target. A drawn
-job counts at once, so the last may overshoot. Idle work has a target of its own, and the same streams.
+job counts at once, so the last may overshoot. Idle work has a target of its own, and the same streams. Targets follow
+the weights of budgets. Projects whose people do not play fair draw as all others do; gaming.py says what they hand in.
 """
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from fairlease.core.job import Phase
 from fairlease.simulator.draws import POINTS, Stream
 from fairlease.simulator.engine import Engine
+from fairlease.simulator.gaming import DELAYS, LATE_MS, RESUBMITS, Resubmitter, handed_in
 from fairlease.simulator.machines import Machines, Work
 from fairlease.simulator.rankers.plain import Priority
 from fairlease.simulator.scenario import IDLE, JobClass, Scenario
 from fairlease_schemas.envelope import Submitted
-from fairlease_schemas.ids import BudgetId, JobId, job_id
+from fairlease_schemas.ids import AccountId, BudgetId, JobId, job_id
 from fairlease_schemas.job import Request
+from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
 FIRST_FILL_MS: Final = 10 * MINUTE_MS
@@ -60,18 +64,34 @@ class _Project:
         self.name = name
         self.jobs = Stream(seed, f"workload/{name}")
         self.think = Stream(seed, f"think/{name}")
+        self.strategy = scenario.game.get(name, "")
+        self.late_ms = LATE_MS if self.strategy == DELAYS else 0
+        self.outstanding = {False: 0, True: 0}
+        self.drawn = self.handed_again = 0
+        self.due(share, scenario, gpus)
+
+    def due(self, share: Fraction, scenario: Scenario, gpus: int) -> None:
+        """What it wants is measured by this share from now on."""
         self.cap = gang_cap(scenario, share, gpus)
         of_share = {
             False: Fraction(str(scenario.demand.outstanding_of_share)),
             True: Fraction(str(scenario.demand.idle_outstanding_of_share)),
         }
         self.target = {is_idle: part * share * gpus for is_idle, part in of_share.items()}
-        self.outstanding = {False: 0, True: 0}
-        self.drawn = 0
+
+
+class _Owned(NamedTuple):
+    """A job that was handed in: whose, and what of it counts as outstanding."""
+
+    project: _Project
+    is_idle: bool
+    gpus: int
+    who: AccountId
+    request: Request
 
 
 class ClosedLoop:
-    """All projects. `over` must be told of every job that ended."""
+    """All projects. `over` must be told of every job that ended, `follow` of every record."""
 
     def __init__(
         self,
@@ -85,9 +105,14 @@ class ClosedLoop:
         self._engine = engine
         self._machines = machines
         self._scenario = scenario
+        self._gpus = gpus
         self._tables = tables
         self._projects = {name: _Project(name, share, scenario, gpus, seed) for name, share in shares(scenario).items()}
-        self._owners: dict[JobId, tuple[_Project, bool, int]] = {}
+        self._owned: dict[JobId, _Owned] = {}
+        self._again: dict[JobId, Work] = {}
+        self._resubmitter = Resubmitter(engine, machines, self._will_come_again)
+        self.follow = self._resubmitter.follow
+        machines.on_done = self._done
 
     def begin(self) -> None:
         """The first fill: every project, spread evenly over the first minutes."""
@@ -95,10 +120,34 @@ class ClosedLoop:
             self._fill(project, is_first=True)
 
     def over(self, job: JobId) -> None:
-        """The job ended: its project has room for another."""
-        project, is_idle, gpus = self._owners.pop(job)
-        project.outstanding[is_idle] -= gpus
+        """The job ended: its project has room for another, or hands in the same once more."""
+        owned, work = self._owned.pop(job), self._again.pop(job, None)
+        project = owned.project
+        if work is not None and self._engine.world.jobs[job].phase is Phase.CANCELLED:
+            project.handed_again += 1
+            self._hand_in(owned, f"{project.name}-again-{project.handed_again}", work)
+            return
+        project.outstanding[owned.is_idle] -= owned.gpus
         self._fill(project)
+
+    def reweighed(self, scenario: Scenario) -> None:
+        """The weights are those of this workload now, and what projects want is measured by them."""
+        for name, share in shares(scenario).items():
+            project = self._projects[name]
+            project.due(share, scenario, self._gpus)
+            self._fill(project)
+
+    def _done(self, job: JobId) -> None:
+        """Its work is done, and it stays: whoever did that goes on with other work."""
+        owned = self._owned[job]
+        self._owned[job] = owned._replace(gpus=0)
+        owned.project.outstanding[owned.is_idle] -= owned.gpus
+        self._fill(owned.project)
+
+    def _will_come_again(self, job: JobId) -> None:
+        """The job is about to be cancelled; what it has still to do will be handed in as another."""
+        work, left_ms = self._machines.work(job), self._machines.left_ms(job)
+        self._again[job] = msgspec.structs.replace(work, left_ms=left_ms, whole_ms=left_ms)
 
     def _fill(self, project: _Project, *, is_first: bool = False) -> None:
         for is_idle in (False, True):
@@ -110,8 +159,8 @@ class ClosedLoop:
                 else:
                     after_ms = self._tables["think"][project.think.below(POINTS)]
                 project.drawn += 1
-                number = project.drawn
-                self._engine.at(self._engine.now_ms + after_ms, self._submission(project, drawn, number))
+                at_ms = self._engine.now_ms + after_ms + project.late_ms
+                self._engine.at(at_ms, self._submission(project, drawn, project.drawn))
 
     def _draw(self, project: _Project, *, is_idle: bool) -> Drawn:
         """In the order of the file: class, GPUs, window, duration, person, priority."""
@@ -149,11 +198,9 @@ class ClosedLoop:
         return _Submission(self, project, drawn, number)
 
     def submit(self, project: _Project, drawn: Drawn, number: int) -> None:
-        """One job, and what it will do."""
+        """One job, and what it will do; or what its people hand in instead of it."""
         of = self._scenario.classes[drawn.of]
         who, request_id = f"{project.name}-p{drawn.person + 1}", f"{project.name}-{number}"
-        job = job_id(who, project.name, request_id)
-        self._owners[job] = (project, drawn.of == IDLE, drawn.gpus)
         work = Work(
             left_ms=drawn.duration_ms,
             startup_ms=of.startup_s * SECOND_MS,
@@ -162,7 +209,6 @@ class ClosedLoop:
             is_resumable=of.resumable,
             priority=self._priority(drawn.priority),
         )
-        self._machines.expect(job, work)
         per_host = self._scenario.cluster.gpus_per_host
         request = Request(
             hosts=max(1, drawn.gpus // per_host),
@@ -175,8 +221,22 @@ class ClosedLoop:
             lane=of.lane,
             checkpoint_interval_ms=of.checkpoint_min * MINUTE_MS,
         )
+        policy = self._engine.world.policy or Policy()
+        parts = handed_in(project.strategy, policy, request, work) if project.strategy else [(request, work)]
+        for place, (asked, to_do) in enumerate(parts):
+            name = request_id if len(parts) == 1 else f"{request_id}-{place + 1}"
+            owned = _Owned(project, drawn.of == IDLE, asked.hosts * asked.gpus_per_host, who, asked)
+            self._hand_in(owned, name, to_do)
+
+    def _hand_in(self, owned: _Owned, request_id: str, work: Work) -> None:
+        project, request = owned.project, owned.request
+        job = job_id(owned.who, project.name, request_id)
+        self._owned[job] = owned
+        self._machines.expect(job, work)
         said = Submitted(budget=project.name, request_id=request_id, digest=_NO_DIGEST, request=request)
-        self._engine.say(said, who)
+        self._engine.say(said, owned.who)
+        if project.strategy == RESUBMITS and request.min_runtime_ms and request.is_resumable:
+            self._resubmitter.handed_in(job)
 
 
 class _Submission:

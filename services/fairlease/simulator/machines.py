@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from fairlease.core.host import FAULT
-from fairlease.core.job import Attempt
+from fairlease.core.job import Attempt, Job
 from fairlease.core.world import World
 from fairlease.simulator.draws import Stream
 from fairlease.simulator.engine import Engine
@@ -21,7 +21,7 @@ from fairlease_schemas.commands import CancelJob, CordonHost, ReturnHost
 from fairlease_schemas.cycle import EvictionOrdered, GangGranted
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.host import Inventory
-from fairlease_schemas.ids import AccountId, AttemptId, HostId, JobId, job_of
+from fairlease_schemas.ids import AccountId, AttemptId, BudgetId, HostId, JobId, job_of
 from fairlease_schemas.job import (
     AttemptEnded,
     AttemptEnding,
@@ -41,7 +41,8 @@ class Work(msgspec.Struct, kw_only=True):
     """What a job has to do. Times in ms of useful work; `left_ms` is what no checkpoint holds yet.
 
     `checkpoint_ms` 0 is never, `whole_ms` 0 all that is left at first; `priority` is what its owner says of it. At the
-    end of its work it leaves with `exit_code`; one that is `cancelled_by` somebody is cancelled by him then.
+    end of its work it leaves with `exit_code`; one that is `cancelled_by` somebody is cancelled by him then, and one
+    that `is_squatting` stays until it is told to leave, and is cancelled by its owner then.
     """
 
     left_ms: int
@@ -53,6 +54,7 @@ class Work(msgspec.Struct, kw_only=True):
     cancelled_by: AccountId = ""
     priority: Priority = Priority.NORMAL
     whole_ms: int = 0
+    is_squatting: bool = False
 
     def __post_init__(self) -> None:
         self.whole_ms = self.whole_ms or self.left_ms
@@ -91,7 +93,10 @@ class Machines:
         self._runs: dict[AttemptId, _Run] = {}
         self._run_of: dict[JobId, _Run] = {}
         self._stops: dict[JobId, Stream] = {}
+        self._done_gpu_ms: dict[BudgetId, int] = {}
         self.engine: Engine | None = None
+        self.on_done: Callable[[JobId], None] = lambda _job: None
+        """Told of each squatter whose work is done."""
         self.on_refused: Callable[[JobRefused], None] = refuse
 
     @property
@@ -113,6 +118,23 @@ class Machines:
         done_ms = self._engine.now_ms - run.began_ms if run is not None and run.began_ms else 0
         return self._work[job].left_ms - done_ms
 
+    def saves_now(self, job: JobId) -> None:
+        """Its owner has the job save all that it has done, as he may at any time."""
+        run, work = self._run_of.get(job), self._work[job]
+        if run is not None and run.began_ms and work.is_resumable and not run.is_stopping:
+            run.saved_ms = self._engine.now_ms - run.began_ms
+
+    def done_gpu_ms(self) -> dict[BudgetId, int]:
+        """Useful work by leaf since the beginning, in GPU-ms: what others would keep, were they stopped with all saved.
+
+        Start-ups, and what was lost and done again, count once or not at all.
+        """
+        found, jobs = dict(self._done_gpu_ms), self._engine.world.jobs
+        for name, work in self._work.items():
+            if name in jobs:
+                _add(found, jobs[name], work.whole_ms - max(0, self.left_ms(name)))
+        return found
+
     # what the log says -------------------------------------------------------------------------------
     def follow(self, world: World, record: Record) -> None:
         """Do what the record asks of hosts."""
@@ -126,7 +148,10 @@ class Machines:
                     self._runs.pop(event.attempt, None)
                     self._run_of.pop(job_of(event.attempt), None)
                 case JobSucceeded() | JobFailed() | JobCancelled() | JobTimedOut():
-                    self._work.pop(event.job, None)
+                    work = self._work.pop(event.job, None)
+                    if work is not None:
+                        left_ms = 0 if isinstance(event, JobSucceeded) else work.left_ms
+                        _add(self._done_gpu_ms, world.jobs[event.job], work.whole_ms - left_ms)
                     self._stops.pop(event.job, None)
                     self._on_over(event.job)
                 case JobRefused():
@@ -169,6 +194,11 @@ class Machines:
         if run is None or run.is_stopping:
             return
         work = self._work[job]
+        if work.is_squatting:
+            if work.left_ms:
+                work.left_ms = run.saved_ms = 0
+                self.on_done(job)
+            return
         if work.cancelled_by:
             self._engine.say(CancelJob(job=job), work.cancelled_by)
         else:
@@ -190,7 +220,11 @@ class Machines:
             return
         run.is_stopping = True
         engine, job, attempt = self._engine, found[0].id, found[1]
-        done_ms = engine.now_ms - run.began_ms if run.began_ms else 0
+        work = self._work.get(job)
+        is_done = work is not None and work.is_squatting and not work.left_ms
+        if is_done and attempt.ending is End.PREEMPTED:
+            engine.say(CancelJob(job=job), found[0].account)  # nothing is left that another attempt could do
+        done_ms = engine.now_ms - run.began_ms if run.began_ms and not is_done else 0
         if done_ms and self._can_save(job, attempt):
             saved_at_ms = engine.now_ms + self._stopping.save_ms
             engine.at(saved_at_ms, lambda: self._saved_last(name, done_ms))
@@ -246,6 +280,10 @@ class Machines:
     def repaired(self, host: HostId) -> None:
         """The host takes work again."""
         self._engine.say(ReturnHost(host=host), WATCHMAN)
+
+
+def _add(found: dict[BudgetId, int], job: Job, done_ms: int) -> None:
+    found[job.budget] = found.get(job.budget, 0) + done_ms * job.gpus
 
 
 def refuse(event: JobRefused) -> None:

@@ -3,7 +3,7 @@
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -12,15 +12,15 @@ import msgspec
 from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.meter import Meter
 from fairlease.core.world import World
-from fairlease.figures.report import report_of
-from fairlease.simulator.demand import ClosedLoop
+from fairlease.figures.report import gpu_hours, report_of
+from fairlease.simulator.demand import ClosedLoop, shares
 from fairlease.simulator.engine import T0, Engine
 from fairlease.simulator.faults import Upkeep
 from fairlease.simulator.machines import Machines, SimulationWrong, Stopping, Work, host_up
 from fairlease.simulator.owners import Owners
 from fairlease.simulator.policies import POLICIES
 from fairlease.simulator.quantiles import FAULT, exponential
-from fairlease.simulator.scenario import Scenario, lab_1024, unserviced
+from fairlease.simulator.scenario import Reweighing, Scenario, lab_1024, reweighed, unserviced
 from fairlease.simulator.series import Course
 from fairlease.simulator.workload_file import scenario_of, tables_of
 from fairlease.trace.recorded import Outcome, Recorded, Rule, met
@@ -127,15 +127,17 @@ def simulate_lab(
     warm_up_ms: int | None = None,
     log: IO[bytes] | None = None,
     file: Path | None = None,
+    over: Mapping[str, Any] | None = None,
     numbers: Policy = LAB_NUMBERS,
     tell: Callable[[int], None] | None = None,
 ) -> Data:
     """lab-1024, or the workload of a file, on so many hosts (0: the file's) and times, run by these `numbers`.
 
+    `over` is what is different from that workload, in the form of its file.
     `tell` is told with every record how much of the time is over, in permille. SimulationWrong if a job is refused;
     WorkloadWrong, with every problem found, for a file that is no workload; OSError when it cannot be read.
     """
-    scenario, digest = scenario_of(file)
+    scenario, digest = scenario_of(file, over)
     quantiles = tables_of(scenario)
     cluster, rules = scenario.cluster, []
     count = hosts or cluster.hosts
@@ -156,11 +158,45 @@ def simulate_lab(
     run.followers.append(upkeep.follow)
     demand = ClosedLoop(run.engine, run.machines, scenario, count * cluster.gpus_per_host, seed, quantiles)
     run.on_over = demand.over
+    if scenario.game:
+        run.followers.append(demand.follow)
+    if scenario.change:
+        run.followers.append(_refuse_refusals)
+    rules += _reweighed_later(run, demand, scenario)
+    before: Data = {}
+    run.engine.at(period.since_ms, lambda: before.update(run.machines.done_gpu_ms()))
     if tell is not None:
         run.followers.append(lambda world, _record: tell((world.log_time_ms - T0) * 1000 // (period.until_ms - T0)))
     demand.begin()
     run.engine.run(period.until_ms)
-    return run.report(digest, rules)
+    done = run.machines.done_gpu_ms()
+    useful = {name: gpu_hours(done.get(name, 0) - before.get(name, 0)) for name in shares(scenario)}
+    return {**run.report(digest, rules), "useful_gpu_h": useful}
+
+
+def _reweighed_later(run: Simulation, demand: ClosedLoop, scenario: Scenario) -> list[Data]:
+    """Other weights on the days that the workload says, of those that are played; and the rule that tells of them."""
+    parents = {project: name for name, org in scenario.budgets.items() for project in org.projects}
+    changes = sorted(scenario.change, key=lambda one: one.at_day)
+    made = [one for one in changes if T0 + _day_ms(one) < run.period.until_ms]
+    now = scenario
+    for change in made:
+        now = reweighed(now, change)
+        node = ChangeBudget(budget=change.budget, weight=change.weight, parent=parents.get(change.budget, ""))
+
+        def happen(node: ChangeBudget = node, now: Scenario = now) -> None:
+            run.engine.say(node, FOUNDER)
+            demand.reweighed(now)
+
+        run.engine.at(T0 + _day_ms(change), happen)
+    rules = (("a budget has another weight in mid-run, and its people want as much more or less", len(made)),)
+    beyond = (("a change of a weight falls behind the end, and is not made", len(changes) - len(made)),)
+    games = (("a project's people do not play fair, as the workload says", len(scenario.game)),)
+    return [msgspec.to_builtins(rule) for rule in met((*rules, *beyond, *games))]
+
+
+def _day_ms(change: Reweighing) -> int:
+    return round(change.at_day * DAY_MS)
 
 
 def _founded(run: Simulation, scenario: Scenario) -> None:
@@ -231,11 +267,11 @@ def play_trace(
 
 
 def _refuse_refusals(_world: World, record: Record) -> None:
-    """A cell that was not set up as the trace has it would answer another question."""
+    """A cell that was not set up as it should be would answer another question."""
     for event in record.events:
         if isinstance(event, CommandRefused) and event.account == FOUNDER:
             told = "; ".join(f"{one.field} {one.value}: {one.limit} (rule {one.rule})" for one in event.problems)
-            raise SimulationWrong(f"{event.verb} is refused, so the cell of the trace cannot be set up: {told}")
+            raise SimulationWrong(f"{event.verb} is refused, so the cell cannot be set up as was asked: {told}")
 
 
 def _trace_rules(workload: Workload, mtbf_days: int, startup_ms: int, released: int) -> tuple[Rule, ...]:

@@ -112,8 +112,20 @@ class Priority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preemptible: bool
 
 
+class Reweighing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A budget has another weight from that day on, counted from 0, the warm-up included."""
+
+    at_day: _Ratio
+    budget: _Name
+    weight: _Weight
+
+
+Strategy = Literal["delays", "splits", "resubmits", "long-windows", "short-windows", "debug-lane", "squats"]
+"""What the people of a project do to get more than they are due; gaming.py says each."""
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The whole file. `change` are other weights in mid-run, `game` projects whose people do not play fair."""
 
     cluster: Cluster
     time: Time
@@ -122,6 +134,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     classes: dict[_Name, JobClass] = msgspec.field(name="class")
     stop: Stop
     priority: Priority
+    change: tuple[Reweighing, ...] = ()
+    game: dict[_Name, Strategy] = {}
 
 
 def lab_1024() -> Scenario:
@@ -137,6 +151,23 @@ def workload_bytes() -> bytes:
 def workload_digest() -> str:
     """The SHA-256 of the shipped file, in hex: whoever compares two reports compares this first."""
     return hashlib.sha256(workload_bytes()).hexdigest()
+
+
+def reweighed(scenario: Scenario, change: Reweighing) -> Scenario:
+    """The workload with the budget's other weight, from the beginning."""
+    replace = msgspec.structs.replace
+    budgets = {
+        name: replace(
+            org,
+            weight=change.weight if name == change.budget else org.weight,
+            projects={
+                project: change.weight if project == change.budget else weight
+                for project, weight in org.projects.items()
+            },
+        )
+        for name, org in scenario.budgets.items()
+    }
+    return replace(scenario, budgets=budgets)
 
 
 def must() -> str:

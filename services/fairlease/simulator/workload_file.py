@@ -3,6 +3,9 @@
 Whoever writes one has the reference workload open beside it. So a problem names the table and the key as they stand in
 the file, the value, and what to write; the types and bounds are those that scenario.py declares, and nothing is taken
 for granted that a run would stumble over days later.
+
+A file that says `based_on = "lab-1024"` has what is different and nothing else: tables are laid over those of the
+reference workload key by key, and everything else takes the place of what was there.
 """
 
 import hashlib
@@ -13,7 +16,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import inspect
@@ -21,7 +24,7 @@ from msgspec import inspect
 from fairlease.runtime import plain_file
 from fairlease.simulator import quantiles
 from fairlease.simulator.draws import tables
-from fairlease.simulator.scenario import IDLE, Duration, JobClass, Scenario, lab_1024, workload_digest
+from fairlease.simulator.scenario import IDLE, Duration, JobClass, Scenario, lab_1024, workload_bytes, workload_digest
 from fairlease.trace.cells import listed
 
 MAX_BYTES: Final = 1 << 20
@@ -29,6 +32,8 @@ _SHOWN_CHARS: Final = 60
 _WHOLE: Final = 1_000
 _NO_NAME: Final = "is no name: write 1-50 of a-z 0-9 -, neither end a dash"
 _MODEL: Final = "lab-1024.toml is the model"
+BASED_ON: Final = "based_on"
+LAB_1024: Final = "lab-1024"
 
 
 class Problem(NamedTuple):
@@ -53,13 +58,52 @@ class WorkloadWrong(ValueError):
         super().__init__(listed(file, problems))
 
 
-def scenario_of(file: Path | None) -> tuple[Scenario, str]:
-    """The workload of a file, lab-1024 without one, and its SHA-256 in hex. OSError or WorkloadWrong if it is none."""
+def scenario_of(file: Path | None, over: Mapping[str, Any] | None = None) -> tuple[Scenario, str]:
+    """The workload of a file, lab-1024 without one, and its digest in hex. OSError or WorkloadWrong if it is none.
+
+    `over` is what is different, in the form of the file, and is laid over it. The digest is the SHA-256 of the file;
+    where something is laid over another file, of that one's digest and of what is different.
+    """
     if file is None:
-        return lab_1024(), workload_digest()
-    with plain_file.opened(file) as opened:
-        raw = opened.read(MAX_BYTES + 1)
-    return _parsed(file.name, raw), hashlib.sha256(raw).hexdigest()
+        plain, digest = tomllib.loads(workload_bytes().decode()), workload_digest()
+    else:
+        with plain_file.opened(file) as opened:
+            raw = opened.read(MAX_BYTES + 1)
+        plain, digest = _read(file.name, raw), hashlib.sha256(raw).hexdigest()
+    name = LAB_1024 if file is None else file.name
+    if BASED_ON in plain:
+        plain, digest = _based(name, plain)
+    if over:
+        plain, digest = laid(plain, over), _digest_over(digest, over)
+    return _parsed(name, plain), digest
+
+
+def file_of(workload: str) -> Path | None:
+    """The file that `--workload` names; None for the one that is shipped."""
+    return None if workload == LAB_1024 else Path(workload)
+
+
+def laid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """One table laid over another: tables key by key, everything else in the place of what was there."""
+    found = dict(under)
+    for key, value in over.items():
+        below = found.get(key)
+        found[key] = laid(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return found
+
+
+def _based(name: str, plain: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """What a file says over the reference workload, and the digest of both."""
+    base = plain[BASED_ON]
+    if base != LAB_1024:
+        raise WorkloadWrong(name, [f'{BASED_ON} = {_shown(base)}: is no workload that is shipped: write "{LAB_1024}"'])
+    over = {key: value for key, value in plain.items() if key != BASED_ON}
+    return laid(tomllib.loads(workload_bytes().decode()), over), _digest_over(workload_digest(), over)
+
+
+def _digest_over(digest: str, over: Mapping[str, Any]) -> str:
+    told = json.dumps([digest, over], sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def tables_of(scenario: Scenario) -> Mapping[str, Sequence[int]]:
@@ -67,13 +111,16 @@ def tables_of(scenario: Scenario) -> Mapping[str, Sequence[int]]:
     return tables() if scenario == lab_1024() else quantiles.made(scenario)
 
 
-def _parsed(file: str, raw: bytes) -> Scenario:
+def _read(file: str, raw: bytes) -> dict[str, Any]:
     if len(raw) > MAX_BYTES:
         raise WorkloadWrong(file, [f"is larger than {MAX_BYTES} bytes: {_MODEL}"])
     try:
-        plain = tomllib.loads(raw.decode("utf-8-sig"))
+        return tomllib.loads(raw.decode("utf-8-sig"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise WorkloadWrong(file, [f"is no TOML in UTF-8 ({error}): {_MODEL}"]) from error
+
+
+def _parsed(file: str, plain: Mapping[str, Any]) -> Scenario:
     problems = list(_struct("", "", plain, inspect.type_info(Scenario)))
     if not problems:
         scenario = msgspec.convert(plain, Scenario)
@@ -115,7 +162,10 @@ def _value(table: str, key: str, value: object, kind: inspect.Type) -> Iterator[
             yield from _dict(table, key, value, kind)
         case inspect.VarTupleType():
             if not isinstance(value, list) or not value:
-                yield Problem(table, key, _shown(value), "is no list of one number or more: write for example [1, 8]")
+                is_of_tables = isinstance(kind.item_type, inspect.StructType)
+                numbers = "is no list of one number or more: write for example [1, 8]"
+                text = f"is no list of tables: write [[{key}]] above each" if is_of_tables else numbers
+                yield Problem(table, key, _shown(value), text)
                 return
             for place, one in enumerate(value):
                 yield from _value(table, f"{key}[{place}]", one, kind.item_type)
@@ -185,10 +235,23 @@ def _sense(scenario: Scenario) -> Iterator[Problem]:
         )
     for name, of in scenario.classes.items():
         yield from _class(f"class.{name}", of, scenario, is_idle=name == IDLE)
+    yield from _people(scenario)
     said = scenario.priority
     total = said.high_permille + said.normal_permille + said.low_permille
     if total != _WHOLE:
         yield Problem("priority", "high_permille + normal_permille + low_permille", str(total), f"make it {_WHOLE}")
+
+
+def _people(scenario: Scenario) -> Iterator[Problem]:
+    """Budgets and projects that changes and games name, and that the tree has not."""
+    projects = [project for org in scenario.budgets.values() for project in org.projects]
+    for number, change in enumerate(scenario.change):
+        if change.budget not in (*scenario.budgets, *projects):
+            text = f"is no budget: write one of {', '.join((*scenario.budgets, *projects))}"
+            yield Problem(f"change[{number}]", "budget", _shown(change.budget), text)
+    for name in scenario.game:
+        if name not in projects:
+            yield Problem("game", name, "", f"is no project: write one of {', '.join(projects)}")
 
 
 def _names(scenario: Scenario) -> Iterator[Problem]:
