@@ -197,7 +197,7 @@ def test_a_sample_is_a_part_of_the_grid(capsys: pytest.CaptureFixture[str]) -> N
         ((*GRID, "--show"), 64, "--show: is of a file, and none is named"),
         ((*GRID, "--workload", "/nowhere.toml"), 1, "/nowhere.toml: No such file"),
     ],
-)  # fmt: skip
+)
 def test_what_no_run_could_mend_is_refused_before_any_begins(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
