@@ -58,8 +58,9 @@ class ExploredRun(
 ):
     """A line of the file that an exploration keeps: one run, and all that its figures depend on.
 
-    `numbers` are those of the policy that are not at their default, `policy_digest` is the SHA-256 of them, `code` that
-    of the rules that decided, `digest` of the run's fold. `figures` are those of SimulationReport, keys joined by dots.
+    `numbers` are all those of the policy, `policy_digest` is the SHA-256 of those that are not at their default, `code`
+    that of the rules that decided, `digest` of the run's fold. `figures` are those of SimulationReport, keys joined by
+    dots.
     """
 
     workload_digest: str

@@ -14,7 +14,7 @@ from fairlease.cli.wording import count
 from fairlease.simulator.code import code_digest
 from fairlease.simulator.comparison import figures_of
 from fairlease.simulator.crew import Play, Tell, Wrong, played
-from fairlease.simulator.exploration import Run, digest_of_policy, plain_of, run_of
+from fairlease.simulator.exploration import Run, digest_of_policy, run_of, whole_of
 from fairlease.simulator.kept import Kept, Setting
 from fairlease.simulator.policies import BUDGET_WINDOW
 from fairlease_schemas.comparison import ExploredRun, Unplayed
@@ -120,7 +120,7 @@ def play_point(
     told = ExploredRun(
         **setting._asdict(),
         code=found,
-        numbers=plain_of(numbers),
+        numbers=whole_of(numbers),
         policy_digest=digest_of_policy(numbers),
         seed=seed,
         digest=report["digest"],

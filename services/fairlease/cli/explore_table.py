@@ -93,6 +93,7 @@ def _foot(found: Exploration, rows: Sequence[Point], limits: Mapping[str, Limit]
     if found.shared:
         lines.append(f"at all points {name_of(found.shared)}")
     seeds = f"{'seed' if len(found.seeds) == 1 else 'seeds'} {', '.join(map(str, found.seeds))}"
+    seeds = seeds if found.seeds else "no seed, for the points have none in common"
     runs = sum(len(one.seeds) for one in found.points)
     where = f"{length(round(found.days * DAY_MS))} on {count(found.hosts, 'host')}"
     lines.append(f"{count(len(found.points), 'point')}, {count(runs, 'run')}, compared on {seeds}, {where}")

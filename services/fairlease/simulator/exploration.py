@@ -102,6 +102,11 @@ def plain_of(policy: Policy) -> dict[str, Any]:
     }
 
 
+def whole_of(policy: Policy) -> dict[str, Any]:
+    """All numbers of a policy as plain data: defaults may be others tomorrow."""
+    return {name: msgspec.to_builtins(getattr(policy, name)) for name in policy.__struct_fields__}
+
+
 def digest_of_policy(policy: Policy) -> str:
     """The SHA-256, in hex, by which a point is known."""
     return codec.digest(plain_of(policy))

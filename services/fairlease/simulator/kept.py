@@ -7,6 +7,7 @@ play the same runs twice.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -22,8 +23,9 @@ from fairlease.simulator.exploration import Run, digest_of_policy, run_of
 from fairlease_schemas.comparison import ExploredRun
 from fairlease_schemas.policy import Policy
 
-MAX_BYTES: Final = 256 << 20
-_MAX_LINE: Final = 256 * 1024
+MAX_BYTES: Final = 1 << 30
+MAX_LINE: Final = 16 << 20
+"""A figure for each budget of a workload that fills its own file."""
 _HEAD: Final = b'{"kind":"ExploredRun",'
 _DECODER: Final = msgspec.json.Decoder(ExploredRun)
 _OTHER: Final = "name a file that does not exist yet"
@@ -98,9 +100,9 @@ class Kept:
         return whole
 
     def _lines(self) -> Iterator[bytes]:
-        while line := self._file.readline(_MAX_LINE + 1):
-            if len(line) > _MAX_LINE and not line.endswith(b"\n"):
-                raise KeptWrong(f"a line is longer than {_MAX_LINE} bytes, so it is no run", _OTHER)
+        while line := self._file.readline(MAX_LINE + 1):
+            if len(line) > MAX_LINE and not line.endswith(b"\n"):
+                raise KeptWrong(f"a line is longer than {MAX_LINE} bytes, so it is no run", _OTHER)
             yield line
 
     def _take(self, line: bytes, number: int) -> None:
@@ -109,6 +111,9 @@ class Kept:
             policy = msgspec.convert(told.numbers, Policy)
         except (msgspec.DecodeError, RecursionError) as error:
             raise KeptWrong(f"line {number} is no run: {error}", _OTHER) from error
+        if told.code != self._code and self._is_any_code:
+            # Other code may have had other defaults, so what is known by them has another name here.
+            told = msgspec.structs.replace(told, policy_digest=digest_of_policy(policy))
         if problem := self._problem(told, policy):
             raise KeptWrong(f"line {number}: {problem[0]}", problem[1])
         run = run_of(told, self._wanted)
@@ -130,6 +135,9 @@ class Kept:
         if told.code != self._code and not self._is_any_code:
             text = f"code is {told.code[:70]}, and the rules here are {self._code}: they may decide otherwise"
             return text, f"{_OTHER}, or take up runs of other code with --any-code"
+        unknown = [name for name in told.numbers if name not in Policy.__struct_fields__]
+        if unknown:
+            return f"numbers has {unknown[0][:80]}, which no policy here has", _OTHER
         if told.policy_digest != digest_of_policy(policy):
             return "policy_digest is not that of its numbers", f"the line was changed: remove it, or {_OTHER}"
         if problems := policy_problems(policy):
@@ -140,6 +148,9 @@ class Kept:
     def keep(self, run: ExploredRun) -> None:
         """The run is on disk, or OSError and the file as it was before."""
         file, left, at = self._file.fileno(), msgspec.json.encode(run) + b"\n", self._at
+        if len(left) > MAX_LINE or at + len(left) > MAX_BYTES:
+            # What could not be taken up again is not written.
+            raise OSError(errno.EFBIG, f"is full: {MAX_BYTES >> 20} MiB, and {MAX_LINE >> 20} MiB a line")
         try:
             while left:
                 written = os.pwrite(file, left, at)
