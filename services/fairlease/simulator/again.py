@@ -116,7 +116,9 @@ def play_again(tell: Tell, *, past: Past, change: Change) -> Data:
     run.engine.run(until_ms)
     world = run.engine.world
     if missed := again.tree.missed():
-        raise Wrong(f"what is said of budget {missed[0]} can hold at no time of this log")
+        raise Wrong(
+            f"what is said of budget {missed[0]} can hold at no time of this log: leave it out of what is tried"
+        )
     met = (
         ("jobs that the changed policy or tree refuses", again.refused),
         ("changes of budgets that had no room when they were made", again.tree.refused),

@@ -40,7 +40,8 @@ def unplayable(past: Past, budgets: Iterable[ChangeBudget]) -> str:
     for name, wanted in wanted_of(budgets).items():
         if wanted.parent in charged and wanted.parent not in inner:
             count = sum(budget == wanted.parent for budget in past.budgets.values())
-            return f"budget {name} is to hang below {wanted.parent}, which {count} jobs of the log are charged to"
+            jobs = "1 job of the log is" if count == 1 else f"{count} jobs of the log are"
+            return f"budget {name} is to hang below {wanted.parent}, which {jobs} charged to"
     return ""
 
 
