@@ -93,13 +93,29 @@ class Room:
         promised: dict[HostId, Promise] = {}
         for promise in world.promises.values():
             if promise.pool == pool:
-                self._keeping.setdefault(promise.job, promise.hosts)
+                # What a fault left of a gang (7.7) is kept beside what it is promised, and counts with it.
+                self._keeping[promise.job] = tuple(
+                    dict.fromkeys((*promise.hosts, *self._keeping.get(promise.job, ())))
+                )
                 for name in promise.hosts:
                     promised[name] = promise
         kept, self._kept, self._promised = self._kept, {}, {}
         for name in dict.fromkeys((*kept, *promised)):
             self._unlist(name)
+        self._spare = self._spares(world.policy.debug_spare_hosts if world.policy is not None else 0)
+        for name in self._spare:
+            self._unlist(name)
+            kept[name] = ""
         self._kept, self._promised = kept, promised
+
+    def _spares(self, count: int) -> list[HostId]:
+        """So many empty hosts for the lane: of the largest size, where fewest are empty, by id."""
+        found: list[HostId] = []
+        if count:
+            for size in sorted(self._empty, reverse=True):
+                blocks = sorted((len(members), name) for name, members in self._empty[size].items())
+                found += [host for _, name in blocks for host in self._empty[size][name]]
+        return found[:count]
 
     def shape(self, job: Job) -> Shape:
         """What the job asks of hosts here."""
@@ -155,7 +171,7 @@ class Room:
         held = (gpus, *self.sides.part(host, gpus, sizes))
         return tuple(max(0, missing - freed) for missing, freed in zip(lack, held, strict=True))
 
-    def find(self, shape: Shape, job: JobId, needs_ms: int) -> tuple[Part, ...] | None:
+    def find(self, shape: Shape, job: JobId, needs_ms: int, *, is_lane: bool = False) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
 
         1. Hosts reserved for the job or promised to it, by themselves, when they are free and no drain closes them
@@ -173,9 +189,11 @@ class Room:
             if found is not None:
                 return found
         if shape.hosts == 1:
-            host = self._fullest(shape)
+            host = self._fullest(shape, needs_ms)
             if host is None and self._has_holes:
                 host = next(iter(self._holes(shape, needs_ms)), None)
+            if host is None and is_lane:
+                host = next((name for name in self._spare if name in self._kept and self._has_room(name, shape)), None)
             return None if host is None else (self._part(host, shape),)
         whole = self._whole_hosts(shape)
         chosen = self._together(whole, shape)
@@ -190,6 +208,9 @@ class Room:
         self._verdicts.clear()
         self.version += 1
         for part in parts:
+            if part.host in self._spare and not self._kept.get(part.host, "x"):
+                del self._kept[part.host]
+                self._list(part.host)
             self._unlist(part.host)
             taken = set(part.gpus)
             self.free[part.host] = [index for index in self.free[part.host] if index not in taken]
@@ -395,9 +416,33 @@ class Room:
             ]
         return self._open_holes
 
-    def _fullest(self, shape: Shape) -> HostId | None:
+    def _pack(self, shape, needs_ms, pack):
+        gpus = shape.gpus_per_host
+        able = [h for free, hosts in self._begun.items() if free >= gpus for h in hosts if self._has_room(h, shape)]
+        if not able:
+            return None
+        if pack == 1:
+            return min(able)
+        from fairlease.core.departures import protected_until_ms
+        policy = self._world.policy
+        end_ms = self.now_ms + needs_ms
+        def key(h):
+            last = 0
+            for a in self._world.fleet.attempts_on(h):
+                found = self._world.attempt(a)
+                if found: last = max(last, protected_until_ms(policy, *found))
+            more = max(0, end_ms - max(last, self.now_ms))
+            return (more, len(self.free[h]), h) if pack == 2 else (more * 1 + (len(self.free[h])) * 900_000, h)
+        return min(able, key=key)
+
+    def _fullest(self, shape: Shape, needs_ms: int) -> HostId | None:
         """The open host with room and the fewest free GPUs; an empty one only where no begun one takes it."""
         gpus = shape.gpus_per_host
+        pack = self._world.policy.pack
+        if pack and gpus < 8:
+            found = self._pack(shape, needs_ms, pack)
+            if found is not None:
+                return found
         for free in sorted(self._begun.keys() | self._empty.keys()):
             if free < gpus:
                 continue

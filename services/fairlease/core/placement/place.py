@@ -141,7 +141,7 @@ class _PoolPlacement:
                 self._picker.blocked()
                 continue
             shape = self._room.shape(job)
-            parts = self._room.find(shape, pick.job, needs_ms(self._policy, job, self._now_ms))
+            parts = self._room.find(shape, pick.job, needs_ms(self._policy, job, self._now_ms), is_lane=pick.licence is Licence.DEBUG)
             if parts is None:
                 self._block(pick, shape)
                 self._owners.discard(pick.job)

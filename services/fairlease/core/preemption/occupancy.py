@@ -37,6 +37,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     gpus_on: dict[HostId, int]
     sizes: Sizes
     lost_gpu_ms: int
+    cost_gpu_ms: int
     grace_ms: int
     is_idle: bool
     is_lane: bool
@@ -63,7 +64,7 @@ def tenant_order(tenant: Tenant) -> tuple[int, bool, AttemptId]:
     2. idle work before budgeted work;
     3. the attempt id, so that the order is the same everywhere.
     """
-    return (tenant.lost_gpu_ms, not tenant.is_idle, tenant.attempt)
+    return (tenant.cost_gpu_ms, not tenant.is_idle, tenant.attempt)
 
 
 class Occupancy:
@@ -264,13 +265,15 @@ def _weighed(policy: Policy, stay: Stay, now_ms: int) -> Tenant:
     job, attempt, kind = stay.job, stay.attempt, stay.at(now_ms)
     interval_ms = job.request.checkpoint_interval_ms
     last_ms = max(attempt.started_ms or attempt.granted_ms, attempt.checkpoint_ms)
+    lost_gpu_ms = stay.gpus * (now_ms - stay.unsaved_ms)
     return Tenant(
         attempt=attempt.id,
         job=job.id,
         leaf=job.budget,
         gpus_on=stay.gpus_on,
         sizes=asked(job.request),
-        lost_gpu_ms=stay.gpus * (now_ms - stay.unsaved_ms),
+        lost_gpu_ms=lost_gpu_ms,
+        cost_gpu_ms=lost_gpu_ms + stay.gpus * policy.freed_cost_ms,
         grace_ms=job.request.grace_ms,
         is_idle=kind.is_idle,
         is_lane=kind.is_lane,

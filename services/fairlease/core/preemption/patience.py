@@ -78,4 +78,5 @@ def _later(tenant: Tenant, at_ms: int, passed_ms: int) -> Tenant:
         lost = tenant.gpus * (at_ms - due_ms + tenant.start_up_ms)
     else:
         lost = tenant.lost_gpu_ms + tenant.gpus * passed_ms
-    return msgspec.structs.replace(tenant, lost_gpu_ms=lost)
+    cost = lost + tenant.cost_gpu_ms - tenant.lost_gpu_ms
+    return msgspec.structs.replace(tenant, lost_gpu_ms=lost, cost_gpu_ms=cost)

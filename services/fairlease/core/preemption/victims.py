@@ -141,11 +141,11 @@ def _cheapest_hosts(
 
 def _shared_cost(host: HostId, victims: tuple[Tenant, ...]) -> tuple[int, HostId]:
     """What the victims lose, each counted by the part of it that stands on this host."""
-    return sum(t.lost_gpu_ms * t.gpus_on[host] // t.gpus for t in victims), host
+    return sum(t.cost_gpu_ms * t.gpus_on[host] // t.gpus for t in victims), host
 
 
 def _cost(victims: dict[AttemptId, Tenant]) -> Cost:
-    lost = sum(t.lost_gpu_ms for t in victims.values())
+    lost = sum(t.cost_gpu_ms for t in victims.values())
     return lost, len(victims), sum(not t.is_idle for t in victims.values()), tuple(sorted(victims))
 
 
@@ -185,13 +185,13 @@ def cheapest_on(
     gpus = sum(t.gpus_on[host] for t in able)
     if gpus < lack[0]:
         return None
-    if bound_gpu_ms is not None and min((t.lost_gpu_ms for t in able), default=0) > bound_gpu_ms:
+    if bound_gpu_ms is not None and min((t.cost_gpu_ms for t in able), default=0) > bound_gpu_ms:
         return None
     if gpus == lack[0] and len(lack) == 1:
         return _cost({t.attempt: t for t in able}), tuple(able)
     table: dict[Lack, Cost] = {tuple(max(0, missing) for missing in lack): NOTHING}
     for tenant in able:
-        held, lost, budgeted = tenant.gpus_on[host], tenant.lost_gpu_ms, not tenant.is_idle
+        held, lost, budgeted = tenant.gpus_on[host], tenant.cost_gpu_ms, not tenant.is_idle
         for missing, before in list(table.items()):
             if not any(missing):
                 continue
