@@ -54,6 +54,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     debug_max_timeout_ms: int = HOUR_MS
     debug_per_person: int = 2
     debug_permille: int = 50
+    debug_spare_hosts: int = 0
+    debug_patience_permille: int = 1000
     non_resumable_cap_ms: int = 4 * HOUR_MS
     retry_backoff_ms: int = 30 * SECOND_MS
     retry_backoff_cap_ms: int = 10 * MINUTE_MS
@@ -63,6 +65,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_classes_per_pool: int = 256
     half_life_ms: int = 0
     margin_permille: int = 20
+    licence_window_permille: int = 0
     patience_ms: int = 5 * MINUTE_MS
     saving_after_ms: int = 4 * HOUR_MS
     saving_pass_gpu_ms: int = 64 * HOUR_MS

@@ -14,7 +14,7 @@ from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.job import AttemptEnded, AttemptEnding, End, JobRequeued, PartGone
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan
 from fairlease_schemas.reports import HostUp
-from tests.core.bench import cell, grants, hosts_of, idle, names, victims, whole
+from tests.core.bench import cell, change, grants, hosts_of, idle, names, promises, victims, whole
 from tests.dsl.cell import HOUR, MINUTE, SECOND, T0, Cell, charged, inventory
 
 SILENCE = MINUTE + 15 * SECOND
@@ -284,6 +284,26 @@ def test_a_gang_may_evict_for_the_host_that_it_lost() -> None:
     assert isinstance(order, EvictionOrdered)
     assert order.claim == gang
     here.gone(filler, End.CANCELLED, 143)
+    assert hosts_of(here, gang) == names(2, 3)
+
+
+def test_a_gang_takes_what_it_is_promised_though_a_part_is_kept_for_it_elsewhere() -> None:
+    # rule: 7.7 6.4
+    here = change(cell(5, promise_permille=1000), "a", weight=9)
+    leaving = here.submit("leaving", "b", hosts=3, gpus_per_host=8, min_runtime_ms=30 * MINUTE, timeout_ms=24 * HOUR)
+    gang = gang_of(here)
+    assert hosts_of(here, gang) == names(4, 5)
+    here.at(31 * MINUTE)
+    claim = whole(here, "claim")
+    assert victims(here) == [leaving]
+    here.say(CordonHost(host="host-004", reason="broken"), "ops", settle=False)
+    broken(here, gang, "host-004")
+    here.at(here.now_ms - T0 + MINUTE)
+    assert here.world.reservations[gang].hosts == names(5)
+    assert promises(here)[gang][0] == names(2, 3)
+    here.gone(leaving, End.CANCELLED, 143)
+    assert hosts_of(here, claim) == names(1)
+    assert here.world.jobs[gang].live is not None, "the promise is kept"
     assert hosts_of(here, gang) == names(2, 3)
 
 

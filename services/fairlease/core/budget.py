@@ -25,6 +25,7 @@ MAX_DEPTH = 8
 MAX_NODES = 2_000
 MAX_CHARGES_PER_RECORD = 200
 MAX_PERMILLE = 1_000_000
+MAX_SPLITS = 8
 ORDERS = ("fifo", "least-attained", "smallest")
 FIRST_POLICY_NAME = "default"
 
@@ -122,7 +123,10 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return parts
 
     def split_all(self, amount: int) -> dict[BudgetId, int]:
-        """The amount divided down the whole tree: each node's part."""
+        """The amount divided down the whole tree: each node's part. Not to be written to."""
+        known = self._splits.get(amount)
+        if known is not None:
+            return known
         parts = {"": amount}
         for parent, total, children in self._divisions:
             whole, given = parts[parent], 0
@@ -131,7 +135,15 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
                 parts[child] = upto - given
                 given = upto
         del parts[""]
+        if len(self._splits) >= MAX_SPLITS:
+            self._splits.clear()
+        self._splits[amount] = parts
         return parts
+
+    @cached_property
+    def _splits(self) -> dict[int, dict[BudgetId, int]]:
+        """The last amounts divided: the steps of one cycle ask for the same few."""
+        return {}
 
     @cached_property
     def _divisions(self) -> tuple[tuple[BudgetId, int, tuple[tuple[BudgetId, int], ...]], ...]:

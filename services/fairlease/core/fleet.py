@@ -24,7 +24,7 @@ class Frame:
     than they can hold. Made anew when any host changes.
     """
 
-    __slots__ = ("_limits", "bits", "by_size", "hosts", "places", "sizes")
+    __slots__ = ("_limits", "bits", "by_size", "hosts", "places", "sizes", "whole")
 
     def __init__(self, hosts: list[Host]) -> None:
         self.hosts = tuple(host.id for host in hosts)
@@ -33,6 +33,7 @@ class Frame:
         self.bits = tuple(1 << place * LANE_BITS + LANE_BITS - 1 for place in range(len(hosts)))
         self.by_size: dict[int, int] = {}
         self._limits: dict[int, int] = {}
+        self.whole = sum(self.bits)
         for bit, size in zip(self.bits, self.sizes, strict=True):
             self.by_size[size] = self.by_size.get(size, 0) | bit
 
@@ -140,6 +141,7 @@ class Fleet:
         self._frames: dict[PoolId, Frame] = {}
         self._shelves: dict[PoolId, Shelf] = {}
         self._free: dict[HostId, list[int]] = {}
+        self._present: dict[HostId, list[AttemptId]] = {}
 
     def recount(self) -> None:
         """After loading: remember what each host contributes to its pool, without a new step."""
@@ -193,8 +195,11 @@ class Fleet:
         return free
 
     def attempts_on(self, host: HostId) -> list[AttemptId]:
-        """Attempts that hold something on the host, by id."""
-        return sorted({occupant for occupant in self._occupants[host] if occupant})
+        """Attempts that hold something on the host, by id. Not to be written to."""
+        found = self._present.get(host)
+        if found is None:
+            found = self._present[host] = sorted({occupant for occupant in self._occupants[host] if occupant})
+        return found
 
     # one writer ------------------------------------------------------------------------------------
     def put_host(self, host: Host, at_ms: int, *, forget_before_ms: int) -> None:
@@ -216,6 +221,7 @@ class Fleet:
         if before is None or before.gpus != host.gpus:
             self._occupants[host.id] = [""] * host.gpus
             self._free.pop(host.id, None)
+            self._present.pop(host.id, None)
         self._recount_host(host.id, at_ms, forget_before_ms)
 
     def occupy(self, parts: Iterable[Part], attempt: AttemptId) -> None:
@@ -238,6 +244,7 @@ class Fleet:
 
     def _moved(self, host: HostId) -> None:
         self._free.pop(host, None)
+        self._present.pop(host, None)
         shelf = self._shelves.get(self.hosts[host].inventory.pool)
         if shelf is not None:
             shelf.moved(host)

@@ -5,6 +5,7 @@ never a copy: read it between two records.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from fairlease.core import job as lives
 from fairlease.core.budget import Piece, Tree, Uncharged
@@ -23,6 +24,9 @@ from fairlease.core.waits import Reasons
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId, job_of
 from fairlease_schemas.policy import Policy
+
+_NOTHING_HELD: Final = Meter()
+_NO_LUMPS: Final = Lumps()
 
 
 class Reading:
@@ -217,12 +221,12 @@ class Reading:
         return self._s.reasons.get(f"{service}:{subject}")
 
     def held(self, budget: BudgetId, pool: PoolId) -> Meter:
-        """GPUs that the leaf's budgeted attempts hold in the pool, over time."""
-        return self._s.held.get(f"{budget}/{pool}") or Meter()
+        """GPUs that the leaf's budgeted attempts hold in the pool, over time. Not to be written to."""
+        return self._s.held.get(f"{budget}/{pool}", _NOTHING_HELD)
 
     def lumps(self, budget: BudgetId, pool: PoolId) -> Lumps:
-        """Surcharges less credits of the leaf in the pool."""
-        return self._s.lumps.get(f"{budget}/{pool}") or Lumps()
+        """Surcharges less credits of the leaf in the pool. Not to be written to."""
+        return self._s.lumps.get(f"{budget}/{pool}", _NO_LUMPS)
 
     def attempt(self, attempt: AttemptId) -> tuple[lives.Job, lives.Attempt] | None:
         """A live attempt with its job."""

@@ -5,17 +5,18 @@ the instant. Jobs are frozen values, so a stay holds for as long as the fold hol
 and only what moves with time is asked anew. The slow model: make all of it again in every step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from heapq import heappop, heappush
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
-from fairlease.core.departures import exempt_until_ms, protected_until_ms
+from fairlease.core.departures import Departure, departure, exempt_until_ms, protected_until_ms
 from fairlease.core.dues import NEVER_MS
 from fairlease.core.fleet import Frame
 from fairlease.core.job import Attempt, Job
 from fairlease.core.state import State
 from fairlease_schemas.cycle import Licence
-from fairlease_schemas.ids import AttemptId, BudgetId, PoolId, job_of
+from fairlease_schemas.ids import AttemptId, BudgetId, HostId, PoolId, job_of
 from fairlease_schemas.policy import Policy
 
 
@@ -42,6 +43,7 @@ class Stay:
 
     __slots__ = (
         "_from_ms",
+        "_leaves",
         "_window_ms",
         "attempt",
         "exempt_ms",
@@ -72,6 +74,7 @@ class Stay:
         self.is_stopping = attempt.ending is not None or attempt.is_stillborn
         self._window_ms = attempt.granted_ms + attempt.window_ms
         self._from_ms = self.until_ms = 0
+        self._leaves = departure(policy, job, attempt, 0)
         self.kind = _NOBODY
         self.frame: Frame | None = None
         self.held = 0
@@ -82,6 +85,13 @@ class Stay:
         if not self._from_ms <= now_ms < self.until_ms:
             self._settle(now_ms)
         return self.kind
+
+    def leaves(self, now_ms: int) -> Departure:
+        """When it will have to go, as `departure` says it then."""
+        known = self._leaves
+        if now_ms <= known.end_ms or self.attempt.ending is not None:
+            return known
+        return Departure(now_ms, known.grace_ms)
 
     def place(self, frame: Frame) -> None:
         """Note what it holds of these hosts, once for a frame."""
@@ -144,14 +154,52 @@ class Turns:
         return protected_until_ms(policy, job, attempt)
 
 
+MAX_RULES: Final = 4096
+
+
+class Reach:
+    """Which kinds may leave by which rule, as bits by kind; kept for as long as the same leaves hold something.
+
+    A rule is named by all that its answer depends on but the kind: a licence over these leaves, or a side.
+    """
+
+    def __init__(self, leaves: tuple[BudgetId, ...]) -> None:
+        self.leaves = leaves
+        self._bits: dict[Kind, int] = {}
+        self._rules: dict[Hashable, tuple[int, int]] = {}
+
+    def bit(self, kind: Kind) -> int:
+        """The kind, as a bit."""
+        bit = self._bits.get(kind)
+        if bit is None:
+            bit = self._bits[kind] = 1 << len(self._bits)
+        return bit
+
+    def of(self, rule: Hashable, may_leave: Callable[[Kind], bool]) -> int:
+        """The bits of all kinds known so far that may leave by that rule. Each is asked once."""
+        asked, found = self._rules.get(rule, (0, 0))
+        if asked < len(self._bits):
+            for kind, bit in islice(self._bits.items(), asked, None):
+                found |= bit if may_leave(kind) else 0
+            if len(self._rules) >= MAX_RULES:
+                self._rules.clear()
+            self._rules[rule] = (len(self._bits), found)
+        return found
+
+
 class Tenure:
     """The stays of one pool, with what steps ask of all of them, kept up as they come, turn and go.
 
     `held` is what those of each kind hold of the frame's hosts, `apart` how many of them hold something elsewhere.
+    `weighed` and `there` are for whoever weighs them at the present instant: by attempt, and by host in order.
+    They forget whoever comes and goes, and everybody at another instant.
     """
 
     def __init__(self) -> None:
         self.stays: dict[AttemptId, Stay] = {}
+        self.weighed: dict[AttemptId, Any] = {}
+        self.there: dict[HostId, list[Any]] = {}
+        self._reach = Reach(())
         self.gpus = 0
         self.apart = 0
         self.held: dict[Kind, int] = {}
@@ -169,6 +217,12 @@ class Tenure:
             self._leaves = tuple(sorted(self._budgeted))
         return self._leaves
 
+    def reach(self, leaves: tuple[BudgetId, ...]) -> Reach:
+        """What rules over these leaves say of kinds, as far as it is known."""
+        if self._reach.leaves != leaves:
+            self._reach = Reach(leaves)
+        return self._reach
+
     def promised_gpu_ms(self) -> Iterator[tuple[BudgetId, int]]:
         """By leaf, GPUs x what is left of its running windows and exemptions (2.5)."""
         for leaf, (gpus, gpus_until_ms) in self._protected.items():
@@ -178,6 +232,7 @@ class Tenure:
         """One more; it counts from the next `settle`."""
         self.stays[stay.attempt.id] = stay
         self.gpus += stay.gpus
+        self._forget(stay)
         if not stay.job.is_idle_work:
             leaf = stay.job.budget
             self._budgeted[leaf] = self._budgeted.get(leaf, 0) + 1
@@ -188,6 +243,7 @@ class Tenure:
         """One less."""
         del self.stays[stay.attempt.id]
         self.gpus -= stay.gpus
+        self._forget(stay)
         if not stay.job.is_idle_work:
             leaf = stay.job.budget
             self._budgeted[leaf] -= 1
@@ -204,6 +260,8 @@ class Tenure:
             self._turns = [(0, name) for name in self.stays]
             for stay in self.stays.values():
                 stay.is_counted = False
+        if frame is not self._frame or now_ms != self._now_ms:
+            self.weighed, self.there = {}, {}
         self._frame, self._now_ms = frame, now_ms
         while self._turns and self._turns[0][0] <= now_ms:
             at_ms, name = heappop(self._turns)
@@ -219,6 +277,11 @@ class Tenure:
             self._count(stay, 1)
             if stay.until_ms < NEVER_MS:
                 heappush(self._turns, (stay.until_ms, name))
+
+    def _forget(self, stay: Stay) -> None:
+        self.weighed.pop(stay.attempt.id, None)
+        for host in stay.gpus_on:
+            self.there.pop(host, None)
 
     def _count(self, stay: Stay, sign: int) -> None:
         stay.is_counted = sign > 0

@@ -1,9 +1,11 @@
 """A whole simulation: a cell is set up, the workload is played, and the figures are taken on the way."""
 
+import gc
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -41,6 +43,7 @@ HOSTS_PER_BLOCK: Final = 16
 TRACE_STOPPING: Final = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
 FAILED_CODE: Final = 1
 LONGEST_MS: Final = 100 * 366 * DAY_MS
+GARBAGE_THRESHOLD: Final = 200_000
 LAB_NUMBERS: Final = Policy(quiet_period_ms=QUIET_PERIOD_MS)
 """What lab-1024 is run by unless somebody asks for other numbers."""
 
@@ -168,7 +171,8 @@ def simulate_lab(
     if tell is not None:
         run.followers.append(lambda world, _record: tell((world.log_time_ms - T0) * 1000 // (period.until_ms - T0)))
     demand.begin()
-    run.engine.run(period.until_ms)
+    with _seldom_collected():
+        run.engine.run(period.until_ms)
     done = run.machines.done_gpu_ms()
     useful = {name: gpu_hours(done.get(name, 0) - before.get(name, 0)) for name in shares(scenario)}
     return {**run.report(digest, rules), "useful_gpu_h": useful}
@@ -197,6 +201,17 @@ def _reweighed_later(run: Simulation, demand: ClosedLoop, scenario: Scenario) ->
 
 def _day_ms(change: Reweighing) -> int:
     return round(change.at_day * DAY_MS)
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """A run makes no cycles of objects, and the collector would look through all its jobs again and again."""
+    before = gc.get_threshold()
+    gc.set_threshold(GARBAGE_THRESHOLD, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _founded(run: Simulation, scenario: Scenario) -> None:
@@ -261,8 +276,9 @@ def play_trace(
         left -= 1
 
     run.on_over = over
-    while left:
-        run.engine.step()
+    with _seldom_collected():
+        while left:
+            run.engine.step()
     return run, owners
 
 

@@ -89,14 +89,17 @@ class Picker:
 
     def next(self) -> Pick | None:
         """The next claim to try; the same again until it was granted, blocked or skipped."""
+        licence: Licence
         if self._lane:
             self._at, licence = self._lane, Licence.DEBUG
-        elif any(root.candidates for root in self.scales.roots):
-            leaf = self._least()
+        elif (leaf := self._least()) is not None:
             self._at = self._leaves[leaf.name]
-            # Below 1 at any level: the level that counts is the victim's business (3.6).
-            is_under = any(node.is_under for node in self.scales.path(leaf.name))
-            licence = Licence.UNDER_SHARE if is_under else Licence.OVER_SHARE
+            licence = Licence.OVER_SHARE
+            for node in self.scales.path(leaf.name):
+                # Below 1 at any level: the level that counts is the victim's business (3.6).
+                if node.spent < node.entitled:
+                    licence = Licence.UNDER_SHARE
+                    break
         elif self._idle:
             self._at, licence = self._idle, Licence.IDLE
         else:
@@ -131,20 +134,25 @@ class Picker:
         assert self._pick is not None and self._at is not None, "ask for a pick first"  # noqa: PT018 - one condition: next() was called
         return self._pick, self._at
 
-    def _least(self) -> Node:
-        """From the root down the child with the least standing, among those with candidates."""
+    def _least(self) -> Node | None:
+        """From the root down the child with the least standing, among those with candidates; None when none has."""
         if self._version != self.scales.version:
             self._version = self.scales.version
             self._ordered.clear()
         level, above = self.scales.roots, ""
-        while True:
+        least: Node | None = None
+        while level:
             ordered = self._ordered.get(above)
             if ordered is None:
                 ordered = self._ordered[above] = sorted(level, key=BY_STANDING)
-            node = next(n for n in ordered if n.candidates)
-            if not any(child.candidates for child in node.children):
-                return node
-            level, above = node.children, node.name
+            for node in ordered:
+                if node.candidates:
+                    least = node
+                    break
+            else:
+                break
+            level, above = least.children, least.name
+        return least
 
     def _used_up(self, queue: _Queue, of: RequestClass) -> None:
         if queue is self._leaves.get(of.budget):

@@ -55,10 +55,13 @@ class Meter(msgspec.Struct):
         return self._upto(to_ms) - self._upto(from_ms)
 
     def _upto(self, at_ms: int) -> int:
-        index = bisect_right(self.times_ms, at_ms) - 1
+        times_ms = self.times_ms
+        if at_ms >= times_ms[-1]:  # most ask up to now
+            return self.sums[-1] + self.values[-1] * (at_ms - times_ms[-1])
+        index = bisect_right(times_ms, at_ms) - 1
         if index < 0:
             return self.sums[0]
-        return self.sums[index] + self.values[index] * (at_ms - self.times_ms[index])
+        return self.sums[index] + self.values[index] * (at_ms - times_ms[index])
 
 
 class Lumps(msgspec.Struct):

@@ -6,7 +6,7 @@ ends in the host id. Hosts with a hold, and hosts kept for someone else, have no
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
@@ -54,6 +54,8 @@ class Room:
         self.sides = Sides(world, pool)
         self._world = world
         self._shapes: dict[str, Shape] = {}
+        self._plain: dict[tuple[int, int, bool], Shape] = {}
+        self._full: set[Shape] = set()
         self.frame = world.fleet.frame(pool)
         shelf = world.fleet.shelf(pool)
         self.free = dict(shelf.free)
@@ -93,18 +95,41 @@ class Room:
         promised: dict[HostId, Promise] = {}
         for promise in world.promises.values():
             if promise.pool == pool:
-                self._keeping.setdefault(promise.job, promise.hosts)
+                # What a fault left of a gang (7.7) is kept beside what it is promised, and counts with it.
+                self._keeping[promise.job] = tuple(
+                    dict.fromkeys((*promise.hosts, *self._keeping.get(promise.job, ())))
+                )
                 for name in promise.hosts:
                     promised[name] = promise
         kept, self._kept, self._promised = self._kept, {}, {}
         for name in dict.fromkeys((*kept, *promised)):
             self._unlist(name)
+        self._spare = self._spares(world.policy.debug_spare_hosts if world.policy is not None else 0)
+        for name in self._spare:
+            self._unlist(name)
+            kept[name] = ""
         self._kept, self._promised = kept, promised
+
+    def _spares(self, count: int) -> list[HostId]:
+        """So many empty hosts for the lane: of the largest size, where fewest are empty, by id."""
+        found: list[HostId] = []
+        if count:
+            for size in sorted(self._empty, reverse=True):
+                blocks = sorted((len(members), name) for name, members in self._empty[size].items())
+                found += [host for _, name in blocks for host in self._empty[size][name]]
+        return found[:count]
 
     def shape(self, job: Job) -> Shape:
         """What the job asks of hosts here."""
-        if job.request.constraints is None:
-            return shape_of(self._world, self.pool, job.request)
+        request = job.request
+        if request.constraints is None:
+            asked_for = (request.hosts, request.gpus_per_host, request.has_sizes)
+            shape = self._plain.get(asked_for)
+            if shape is None:
+                shape = shape_of(self._world, self.pool, request)
+                if not request.has_sizes:
+                    self._plain[asked_for] = shape
+            return shape
         key = class_key(job)
         if key not in self._shapes:
             self._shapes[key] = shape_of(self._world, self.pool, job.request)
@@ -123,7 +148,7 @@ class Room:
         if self._places_version != self.version:
             self._places.clear()
             self._places_version = self.version
-        key = (shape.hosts, shape.gpus_per_host, is_all)
+        key = (min(shape.hosts, 2), shape.gpus_per_host, is_all)
         found = self._places.get(key)
         if found is None:
             frame, wanted = self.frame, shape.gpus_per_host
@@ -133,10 +158,11 @@ class Room:
                     suiting |= places
             open_places = self._places.get((0, 0, is_all))
             if open_places is None:
-                open_places = 0
-                for host in self.free:
-                    if is_all or self.is_open(host):
-                        open_places |= frame.bits[frame.places[host]]
+                shut = (*self.held_out,) if is_all else (*self.held_out, *self._kept, *self._promised, *self._closing)
+                open_places = frame.whole
+                for host in shut:
+                    if host in frame.places:
+                        open_places &= ~frame.bits[frame.places[host]]
                 self._places[0, 0, is_all] = open_places
             found = self._places[key] = suiting & open_places
         return found
@@ -155,7 +181,11 @@ class Room:
         held = (gpus, *self.sides.part(host, gpus, sizes))
         return tuple(max(0, missing - freed) for missing, freed in zip(lack, held, strict=True))
 
-    def find(self, shape: Shape, job: JobId, needs_ms: int) -> tuple[Part, ...] | None:
+    def is_full(self, shape: Shape, job: JobId, *, is_lane: bool = False) -> bool:
+        """Whether it is known by now that `find` finds nothing, for any length of time; False where it is not known."""
+        return shape in self._full and job not in self._keeping and not (is_lane and self._spare)
+
+    def find(self, shape: Shape, job: JobId, needs_ms: int, *, is_lane: bool = False) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
 
         1. Hosts reserved for the job or promised to it, by themselves, when they are free and no drain closes them
@@ -176,6 +206,10 @@ class Room:
             host = self._fullest(shape)
             if host is None and self._has_holes:
                 host = next(iter(self._holes(shape, needs_ms)), None)
+            if host is None and is_lane:
+                host = next((name for name in self._spare if name in self._kept and self._has_room(name, shape)), None)
+            if host is None:
+                self._note_full(shape, job)
             return None if host is None else (self._part(host, shape),)
         whole = self._whole_hosts(shape)
         chosen = self._together(whole, shape)
@@ -183,13 +217,24 @@ class Room:
             chosen = self._together(sorted({*whole, *(h for h in own if self._has_room(h, shape))}), shape)
         if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
+        if chosen is None:
+            self._note_full(shape, job)
         return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
+
+    def _note_full(self, shape: Shape, job: JobId) -> None:
+        """Nothing was found: neither is it for another while this room is as it is, if no hole could ever serve."""
+        if job not in self._keeping and not (self._has_holes and self._holes(shape, -self.now_ms)):
+            self._full.add(shape)
 
     def take(self, parts: Iterable[Part], job: JobId, sizes: Sizes) -> None:
         """The parts are granted to the job; what else was kept for it is open again."""
         self._verdicts.clear()
+        self._full.clear()
         self.version += 1
         for part in parts:
+            if part.host in self._spare and not self._kept.get(part.host, "x"):
+                del self._kept[part.host]
+                self._list(part.host)
             self._unlist(part.host)
             taken = set(part.gpus)
             self.free[part.host] = [index for index in self.free[part.host] if index not in taken]
@@ -200,6 +245,7 @@ class Room:
     def close(self, hosts: Iterable[HostId], claim: JobId, until_ms: int = 0) -> None:
         """Nobody gets anything on these hosts for the rest of this step: a better pick claims them until then."""
         self._verdicts.clear()
+        self._full.clear()
         self.version += 1
         for host in hosts:
             self._unlist(host)
@@ -236,13 +282,15 @@ class Room:
 
     def promise_to(self, job: JobId) -> Promise | None:
         """What the job is promised here, if anything."""
+        if job not in self._keeping:
+            return None
         return next((promise for promise in self._promised.values() if promise.job == job), None)
 
     def only(self, hosts: Iterable[HostId]) -> "Room":
         """A view of these hosts alone, all of them open, for a claim whose hosts they are."""
         view = object.__new__(Room)
         view.__dict__.update(self.__dict__)
-        view._is_view, view._holes_version = True, -1
+        view._is_view, view._holes_version, view._full = True, -1, set()
         view.free = {host: self.free[host] for host in hosts if host in self.free}
         view.sides = self.sides.copy()
         view._kept, view._promised = {}, {}
@@ -307,18 +355,20 @@ class Room:
         evidence, unheld = self._sum
         wanted, least = shape.gpus_per_host, shape.hosts
 
-        def is_enough(count: Callable[[int, int], bool]) -> bool:
-            return sum(hosts for (size, free), hosts in unheld.items() if count(size, free)) >= least
-
         def suits(size: int) -> bool:
             return size == wanted if least > 1 else size >= wanted
 
-        sizes = self.frame.by_size
+        known = sum([places.bit_count() for size, places in self.frame.by_size.items() if suits(size)])
+        present = able = 0
+        for (size, free), hosts in unheld.items():
+            if suits(size):
+                present += hosts
+                able += hosts if free >= wanted else 0
         return _Facts(
             evidence=msgspec.structs.replace(evidence, needed_gpus=shape.gpus, needed_hosts=least),
-            is_known=sum(places.bit_count() for size, places in sizes.items() if suits(size)) >= least,
-            is_unheld=is_enough(lambda size, _free: suits(size)),
-            is_kept=bool(self._kept or self._promised) and is_enough(lambda size, free: suits(size) and free >= wanted),
+            is_known=known >= least,
+            is_unheld=present >= least,
+            is_kept=bool(self._kept or self._promised) and able >= least,
         )
 
     def _counted(self) -> tuple[Evidence, dict[tuple[int, int], int]]:

@@ -8,6 +8,7 @@ same function that preemption plans with (4.2). One that may evict only later is
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -69,6 +70,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
     reasons = reason_changes(world, placed, now_ms)
     if len(reasons) > MAX_REASON_CHANGES:
         reasons, placed.is_cut = reasons[:MAX_REASON_CHANGES], True
+    placed.verdicts.clear()  # they hold the step that made them, which holds them: it all goes with the record
     done = CyclePlaced(
         cycle=ranked.cycle, claims=tuple(placed.claims), blocked=tuple(placed.blocked), is_cut=placed.is_cut
     )
@@ -108,7 +110,7 @@ class _PoolPlacement:
         self._planner = Planner(self._occupancy)
         self._verdicts = Verdicts(self._room, self._occupancy)
         self._picker = Picker(rank, *kept_first(world, rank.pool, now_ms))
-        self._owners = owners(world, rank.pool, now_ms)
+        self._owners = {name: class_key(world.jobs[name]) for name in owners(world, rank.pool, now_ms)}
         largest_host = max(self._room.size.values(), default=0)
         self._largest_host = largest_host
         self._caps = Caps(world, policy, rank, self._room, largest_host)
@@ -141,12 +143,15 @@ class _PoolPlacement:
                 self._picker.blocked()
                 continue
             shape = self._room.shape(job)
-            parts = self._room.find(shape, pick.job, needs_ms(self._policy, job, self._now_ms))
+            parts, is_lane = None, pick.licence is Licence.DEBUG
+            if not self._room.is_full(shape, pick.job, is_lane=is_lane):
+                length_ms = needs_ms(self._policy, job, self._now_ms)
+                parts = self._room.find(shape, pick.job, length_ms, is_lane=is_lane)
             if parts is None:
                 self._block(pick, shape)
-                self._owners.discard(pick.job)
+                self._owners.pop(pick.job, None)
                 # Another of its class for whom hosts are kept has them for itself.
-                if any(class_key(self._world.jobs[name]) == pick.of.key for name in self._owners):
+                if pick.of.key in self._owners.values():
                     self._picker.skip()
                 else:
                     self._picker.blocked()
@@ -192,7 +197,7 @@ class _PoolPlacement:
         is_counted = self._is_counted(job.id)
         number = len(job.attempts) + 1
         placed.taken.add(job.id)
-        self._owners.discard(job.id)
+        self._owners.pop(job.id, None)
         placed.verdicts.pop(pick.of.key, None)
         self._room.take(parts, job.id, asked(job.request))
         if pick.licence is Licence.DEBUG:
@@ -222,7 +227,7 @@ class _PoolPlacement:
     def _block(self, pick: Pick, shape: Shape) -> None:
         """The pick does not fit: say why, let it claim what it may evict now, or hand it on for a promise."""
         placed = self._placed
-        if any(known.job == pick.job for known in (*placed.claims, *placed.blocked)):
+        if pick.job in [known.job for known in (*placed.claims, *placed.blocked)]:
             return  # from the lane or from another pool, and what was said of it there stands
         permit = permit_of(self._policy, self._picker, pick, is_counted=self._is_counted(pick.job))
         claim = Claim(job=pick.job, pool=self._rank.pool, key=pick.of.key, licence=pick.licence)
@@ -366,21 +371,23 @@ def reason_changes(world: World, placed: Placed, now_ms: int) -> list[ReasonBega
     One whose "until" has passed and that still stands is told anew, with the next. A class that was not looked
     at keeps its reason; one of which nothing waits any more loses it.
     """
-    present = world.reasons_of("placement")
+    present, classes, verdicts = world.reasons_of("placement"), world.line.classes, placed.verdicts
     granted: dict[str, int] = {}
     for grant in placed.grants:
         key = class_key(world.jobs[grant.job])
         granted[key] = granted.get(key, 0) + 1
     changes: list[ReasonBegan | ReasonEnded] = []
-    for key in sorted(present.keys() | placed.verdicts.keys()):
-        waiting: Any = world.line.classes.get(key)
+    # Most classes wait for what they waited for, and nothing is to be said of them: they need no order.
+    for key in (*present, *(key for key in verdicts if key not in present)):
+        waiting: Any = classes.get(key)
         left = (len(waiting.members) if waiting else 0) - granted.get(key, 0)
         was = present.get(key)
-        now = placed.verdicts.get(key) if left > 0 else None
+        now = verdicts.get(key) if left > 0 else None
         if now is not None and (was is None or was.code is not now[0]):
             changes.append(ReasonBegan(subject=key, code=now[0], evidence=now[1]()))
         elif now is not None and was is not None and _is_outlived(was, now_ms) and (evidence := now[1]()).for_ms > 0:
             changes.append(ReasonBegan(subject=key, code=now[0], evidence=evidence))
         elif was is not None and (left <= 0 or (now is None and key in placed.looked_at and not placed.is_cut)):
             changes.append(ReasonEnded(subject=key, code=was.code))
+    changes.sort(key=attrgetter("subject"))
     return changes

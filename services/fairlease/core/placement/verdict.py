@@ -124,14 +124,13 @@ class Verdicts:
 
         Open hosts, or with `is_all` those kept, promised or closed too. Asked once while the room is as it is.
         """
+        places = self.occupancy.able(self._room, shape, rule, may_leave, is_all=is_all)
+        if places is not None:
+            return places.bit_count() >= shape.hosts
         key = (shape, rule, is_all)
         found = self._known.get(key)
         if found is None:
-            places = self.occupancy.able(self._room, shape, rule, may_leave, is_all=is_all)
-            is_enough = places is not None and places.bit_count() >= shape.hosts
-            if places is None:
-                is_enough = self._is_freed(shape, may_leave, is_all=is_all)
-            found = self._known[key] = is_enough
+            found = self._known[key] = self._is_freed(shape, may_leave, is_all=is_all)
         return found
 
     def _is_freed(self, shape: Shape, may_leave: MayLeave, *, is_all: bool) -> bool:

@@ -23,12 +23,20 @@ class Permit:
     """
 
     def __init__(
-        self, scales: Scales, leaf: BudgetId, licence: Licence, *, window_gpu_ms: int, margin_permille: int
+        self,
+        scales: Scales,
+        leaf: BudgetId,
+        licence: Licence,
+        *,
+        window_gpu_ms: int,
+        margin_permille: int,
+        window_permille: int = 0,
     ) -> None:
         self._scales = scales
         self.leaf = leaf
         self.licence = licence
         self.window_gpu_ms = window_gpu_ms
+        self._window_permille = window_permille
         self._margin_permille = 0 if licence is Licence.DEBUG else margin_permille
         self._known: dict[BudgetId, bool] = {}
         self._signature: Signature | None = None
@@ -62,13 +70,19 @@ class Permit:
             return 0
         is_debug, bits = self.licence is Licence.DEBUG, 0
         for ours, theirs, behind in self._scales.contests(self.leaf, leaves):
-            if (is_debug or ours.is_under) and outweighs(ours, theirs, self.window_gpu_ms, self._margin_permille):
+            if (is_debug or ours.is_under) and outweighs(ours, theirs, self._new_gpu_ms(ours), self._margin_permille):
                 bits |= behind
         return bits | 1 << leaves.index(self.leaf) if is_debug and self.leaf in leaves else bits
 
     def comparison(self, victim: BudgetId) -> tuple[Node, Node] | None:
         """The two sides that rule 5.2 compares; None within one leaf."""
         return self._scales.sides(self.leaf, victim)
+
+    def _new_gpu_ms(self, ours: Node) -> int:
+        """The new window as it counts against this side: at most the policy's part of what the side is entitled to."""
+        if not self._window_permille:
+            return self.window_gpu_ms
+        return min(self.window_gpu_ms, ours.entitled * self._window_permille // 1000)
 
     def _decide(self, victim: BudgetId) -> bool:
         if self.licence is Licence.IDLE:
@@ -80,7 +94,7 @@ class Permit:
             return False
         ours, theirs = sides
         is_ranked_below_one = ours.is_under or self.licence is Licence.DEBUG
-        return is_ranked_below_one and outweighs(ours, theirs, self.window_gpu_ms, self._margin_permille)
+        return is_ranked_below_one and outweighs(ours, theirs, self._new_gpu_ms(ours), self._margin_permille)
 
 
 def permit_for(
@@ -88,4 +102,11 @@ def permit_for(
 ) -> Permit:
     """The permit of a claim by this policy; its window is new unless it `is_counted` among the promised already."""
     new_gpu_ms = 0 if is_counted else window_gpu_ms
-    return Permit(scales, leaf, licence, window_gpu_ms=new_gpu_ms, margin_permille=policy.margin_permille)
+    return Permit(
+        scales,
+        leaf,
+        licence,
+        window_gpu_ms=new_gpu_ms,
+        margin_permille=policy.margin_permille,
+        window_permille=policy.licence_window_permille,
+    )

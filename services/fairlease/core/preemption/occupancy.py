@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from fairlease.core.departures import Departure, departure
+from fairlease.core.departures import Departure
 from fairlease.core.fleet import MAX_LANE_GPUS
 from fairlease.core.job import Attempt, Job, replace
 from fairlease.core.placement.fit import Room
@@ -79,6 +79,9 @@ class Occupancy:
         self._on: dict[HostId, list[Tenant]] = {}
         self._tenants: dict[AttemptId, Tenant] = {}
         self._barred: dict[Hashable, int] = {}
+        self._able: dict[Hashable, int] = {}
+        self._room: Room | None = None
+        self._room_version = 0
         for tenant in sorted(tenants, key=tenant_order):
             self._tenants[tenant.attempt] = tenant
             for host in tenant.gpus_on:
@@ -120,54 +123,78 @@ class Occupancy:
                     tenants[tenants.index(tenant)] = told
 
     def able(
-        self, room: Room, shape: Shape, licence: Hashable, may_leave: MayLeave, *, is_all: bool = False
+        self, room: Room, shape: Shape, rule: Hashable, may_leave: MayLeave, *, is_all: bool = False
     ) -> int | None:
         """The places where one part of a gang that asks for GPUs alone fits once all that `may_leave` are gone.
 
         Open hosts, or with `is_all` also those that are kept, promised or closed. What those hold who may not leave is
-        barred, all over the pool at once. None when sums cannot tell: then it takes a look at each host. `licence`
-        names the rule: answers are kept by it.
+        barred, all over the pool at once. None when sums cannot tell: then it takes a look at each host. `rule`
+        names all that `may_leave` depends on: answers are kept by it while room and tenants are as they are.
         """
-        held = self._sums()
-        if held is None or not room.is_told_by_gpus(shape):
+        if not room.is_told_by_gpus(shape) or not self._is_summed():
             return None
-        barred = self._barred.get(licence)
-        if barred is None:
-            barred = self._barred[licence] = sum([gpus for kind, gpus in held.items() if not may_leave(kind)])
-        return room.frame.with_room(barred, shape.gpus_per_host, room.places(shape, is_all=is_all))
+        if room is not self._room or room.version != self._room_version:
+            self._able.clear()
+            self._room, self._room_version = room, room.version
+        key = (rule, shape.gpus_per_host, shape.hosts > 1, is_all)
+        found = self._able.get(key)
+        if found is None:
+            barred = self._barred.get(rule)
+            if barred is None:
+                barred = self._barred[rule] = self._bars(rule, may_leave)
+            places = room.places(shape, is_all=is_all)
+            found = self._able[key] = room.frame.with_room(barred, shape.gpus_per_host, places)
+        return found
 
-    def _sums(self) -> dict[Kind, int] | None:
-        """What tenants of each kind hold, in the lanes of the room's frame; None where that is not known."""
-        return None
+    def _is_summed(self) -> bool:
+        """Whether it is known what tenants of each kind hold, in the lanes of the room's frame."""
+        return False
+
+    def _bars(self, _rule: Hashable, _may_leave: MayLeave) -> int:
+        """What those hold, in these lanes, who may not leave. Asked where sums are known."""
+        raise NotImplementedError
 
 
 class Living(Occupancy):
-    """The occupancy of a fold: everybody who holds something in the pool now."""
+    """The occupancy of a fold: everybody who holds something in the pool now.
+
+    Who was weighed at this instant by the step before is not weighed again; only who came or was told to leave in
+    this step is its own.
+    """
 
     def __init__(self, world: World, policy: Policy, pool: PoolId, now_ms: int) -> None:
         super().__init__(policy, now_ms, ())
         self._fleet = world.fleet
         self._frame = world.fleet.frame(pool)
-        self._tenure = world.tenure(policy, pool, now_ms)
-        self._stays: Mapping[AttemptId, Stay] = self._tenure.stays
-        self._held = self._tenure.held
-        self._told: set[AttemptId] = set()
+        self._tenure = tenure = world.tenure(policy, pool, now_ms)
+        self._stays: Mapping[AttemptId, Stay] = tenure.stays
+        self._weighed: dict[AttemptId, Tenant] = tenure.weighed
+        self._there: dict[HostId, list[Tenant]] = tenure.there
+        self._held = tenure.held
+        self._numbered: list[tuple[int, int]] | None = None
+        self._reach = tenure.reach(tenure.leaves)
         self._is_told_by_sums: bool | None = None
-        self._leaves = self._tenure.leaves
+        self._leaves = tenure.leaves
         self._newcomers: list[Job] = []
 
     def at(self, host: HostId) -> list[Tenant]:
         """Who holds something there, the cheapest to evict first. Not to be written to."""
         if self._newcomers:
             self._let_in()
-        return self._there(host)
+        found = self._on.get(host)
+        if found is None:
+            found = self._there.get(host)
+        if found is None:
+            names = [name for name in self._fleet.attempts_on(host) if name in self._stays]
+            found = self._there[host] = sorted([self._known(name) for name in names], key=tenant_order)
+        return found
 
     def everybody(self) -> Iterator[Tenant]:
         """Every tenant once."""
         if self._newcomers:
             self._let_in()
         for name in self._stays:
-            yield self._tenant(name)
+            yield self._tenants.get(name) or self._known(name)
 
     def admit(self, job: Job) -> None:
         """The job was granted its last attempt in this step: it stands there too, as soon as anybody asks."""
@@ -182,23 +209,17 @@ class Living(Occupancy):
 
     def _let_in(self) -> None:
         newcomers, self._newcomers = self._newcomers, []
+        self._check_sums()
+        self._stays = dict(self._stays)
         for job in newcomers:
-            attempt = job.attempts[-1]
-            for part in attempt.parts:
-                self._there(part.host)
-            stay = Stay(self.policy, job, attempt)
-            self._check_sums()
-            self._stays = {**self._stays, attempt.id: stay}
+            stay = Stay(self.policy, job, job.attempts[-1])
+            self._stays[stay.attempt.id] = stay
             stay.place(self._frame)
             self._hold(stay.at(self.now_ms), stay.held)
-            self._add(self._tenant(attempt.id))
-
-    def _there(self, host: HostId) -> list[Tenant]:
-        found = self._on.get(host)
-        if found is None:
-            names = (name for name in self._fleet.attempts_on(host) if name in self._stays)
-            found = self._on[host] = sorted((self._tenant(name) for name in names), key=tenant_order)
-        return found
+            for host in stay.gpus_on:
+                self._on[host] = list(self.at(host))
+            self._add(_weighed(stay, self.now_ms))
+        self._reach = self._tenure.reach(self._leaves)
 
     def spend(self, attempts: set[AttemptId]) -> None:
         """These are asked to leave by now: nobody is asked twice."""
@@ -206,29 +227,36 @@ class Living(Occupancy):
             self._let_in()
         for name in attempts:
             stay = self._stays.get(name)
-            if stay is None:
+            before = self._tenants.get(name) or (self._known(name) if stay is not None else None)
+            if stay is None or before is None or before.is_stopping:
                 continue
+            told = self._tenants[name] = replace(before, is_stopping=True)
             for host in stay.gpus_on:
-                self._there(host)
+                self._on[host] = [told if tenant is before else tenant for tenant in self.at(host)]
             kind = stay.at(self.now_ms)
-            if name not in self._told and not kind.is_stopping:
-                self._hold(kind, -stay.held)
-                self._hold(kind._replace(is_stopping=True), stay.held)
-        super().spend(attempts)
-        self._told |= attempts
+            self._hold(kind, -stay.held)
+            self._hold(kind._replace(is_stopping=True), stay.held)
 
     def _hold(self, kind: Kind, held: int) -> None:
         """Those of the kind hold so much more in this step."""
         if self._held is self._tenure.held:
             self._held = dict(self._held)
         self._held[kind] = self._held.get(kind, 0) + held
+        self._numbered = None
         self._barred.clear()
+        self._able.clear()
 
-    def _sums(self) -> dict[Kind, int] | None:
-        """What tenants of each kind hold, in the lanes of the room's frame; None where that is not known."""
+    def _is_summed(self) -> bool:
         if self._newcomers:
             self._let_in()
-        return self._held if self._check_sums() else None
+        return self._check_sums()
+
+    def _bars(self, rule: Hashable, may_leave: MayLeave) -> int:
+        held = self._numbered
+        if held is None:
+            held = self._numbered = [(self._reach.bit(kind), gpus) for kind, gpus in self._held.items()]
+        leaving = self._reach.of(rule, may_leave)
+        return sum([gpus for bit, gpus in held if not leaving & bit])
 
     def _check_sums(self) -> bool:
         """Whether the tenants hold all that is held in the pool.
@@ -242,12 +270,12 @@ class Living(Occupancy):
             self._is_told_by_sums = is_whole and max(frame.sizes, default=0) <= MAX_LANE_GPUS
         return self._is_told_by_sums
 
-    def _tenant(self, name: AttemptId) -> Tenant:
-        tenant = self._tenants.get(name)
+    def _known(self, name: AttemptId) -> Tenant:
+        """The tenant as the fold has it."""
+        tenant = self._weighed.get(name)
         if tenant is None:
-            tenant = _weighed(self.policy, self._stays[name], self.now_ms)
-            self._tenants[name] = replace(tenant, is_stopping=True) if name in self._told else tenant
-        return self._tenants[name]
+            tenant = self._weighed[name] = _weighed(self._stays[name], self.now_ms)
+        return tenant
 
 
 def occupancy(world: World, policy: Policy, pool: PoolId, now_ms: int) -> Occupancy:
@@ -257,10 +285,10 @@ def occupancy(world: World, policy: Policy, pool: PoolId, now_ms: int) -> Occupa
 
 def tenant_of(policy: Policy, job: Job, attempt: Attempt, now_ms: int) -> Tenant:
     """A live attempt as a step weighs it."""
-    return _weighed(policy, Stay(policy, job, attempt), now_ms)
+    return _weighed(Stay(policy, job, attempt), now_ms)
 
 
-def _weighed(policy: Policy, stay: Stay, now_ms: int) -> Tenant:
+def _weighed(stay: Stay, now_ms: int) -> Tenant:
     job, attempt, kind = stay.job, stay.attempt, stay.at(now_ms)
     interval_ms = job.request.checkpoint_interval_ms
     last_ms = max(attempt.started_ms or attempt.granted_ms, attempt.checkpoint_ms)
@@ -277,7 +305,7 @@ def _weighed(policy: Policy, stay: Stay, now_ms: int) -> Tenant:
         is_past=kind.is_past,
         is_exempt=kind.is_exempt,
         is_stopping=kind.is_stopping,
-        leaves=departure(policy, job, attempt, now_ms),
+        leaves=stay.leaves(now_ms),
         checkpoint_due_ms=last_ms + interval_ms if interval_ms else 0,
         start_up_ms=stay.start_up_ms,
     )
@@ -296,6 +324,6 @@ def is_licensed(permit: Permit, tenant: Tenant | Kind) -> bool:
 
 def is_evictable(permit: Permit, tenant: Tenant | Kind) -> bool:
     """Whether it may be asked to leave now: within the licence, and idle or past its window (5.1)."""
-    if tenant.is_stopping:
+    if tenant.is_stopping or not (tenant.is_idle or tenant.is_past):
         return False
-    return is_licensed(permit, tenant) and (tenant.is_idle or tenant.is_past)
+    return is_licensed(permit, tenant)

@@ -13,7 +13,7 @@ from fairlease.core.placement.fit import Room
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit
 from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_licensed
-from fairlease.core.preemption.victims import Plan, plan_with
+from fairlease.core.preemption.victims import Plan, licensed_hosts, plan_with
 from fairlease_schemas.ids import HostId
 from fairlease_schemas.reasons import Reason
 
@@ -37,8 +37,9 @@ def worth_waiting(
         return None
     standing_free = sum(min(len(room.free[host]), shape.gpus_per_host) for host in plan.hosts)
     best: tuple[int, Wait] | None = None
+    among = licensed_hosts(occupancy, room, shape, permit)
     for at_ms, reason in _instants(occupancy, permit, now_ms, now_ms + patience_ms):
-        then = plan_with(_at(occupancy, at_ms), room, shape, lambda t, at_ms=at_ms: _leaves_at(permit, t, at_ms))  # type: ignore[misc] # bound now
+        then = plan_with(_Later(occupancy, permit, at_ms), room, shape, _is_any, among=among)
         if then is None:
             continue
         lost = then.lost_gpu_ms + standing_free * (at_ms - now_ms)
@@ -51,25 +52,40 @@ def _instants(occupancy: Occupancy, permit: Permit, now_ms: int, until_ms: int) 
     """When something the claim may evict gets cheaper or evictable, soonest first."""
     found: dict[int, Reason] = {}
     for tenant in occupancy.everybody():
-        if tenant.is_stopping or not is_licensed(permit, tenant):
+        end_ms, due_ms = tenant.leaves.end_ms, tenant.checkpoint_due_ms
+        is_ending = now_ms < end_ms <= until_ms and not tenant.is_past
+        is_due = now_ms < due_ms <= until_ms
+        if not (is_ending or is_due) or tenant.is_stopping or not is_licensed(permit, tenant):
             continue
-        if now_ms < tenant.leaves.end_ms <= until_ms and not tenant.is_past:
-            found.setdefault(tenant.leaves.end_ms, Reason.PROTECTED_WINDOWS)
-        if now_ms < tenant.checkpoint_due_ms <= until_ms:
-            found[tenant.checkpoint_due_ms] = Reason.AWAITING_CHECKPOINT
+        if is_ending:
+            found.setdefault(end_ms, Reason.PROTECTED_WINDOWS)
+        if is_due:
+            found[due_ms] = Reason.AWAITING_CHECKPOINT
     return sorted(found.items())[:MAX_INSTANTS]
 
 
 def _leaves_at(permit: Permit, tenant: Tenant, at_ms: int) -> bool:
-    if tenant.is_stopping or not is_licensed(permit, tenant):
+    if tenant.is_stopping or not (tenant.is_idle or tenant.is_past or tenant.leaves.end_ms <= at_ms):
         return False
-    return tenant.is_idle or tenant.is_past or tenant.leaves.end_ms <= at_ms
+    return is_licensed(permit, tenant)
 
 
-def _at(occupancy: Occupancy, at_ms: int) -> Occupancy:
-    """The tenants as they would be at a later instant, if nothing else happened and checkpoints came when due."""
-    passed_ms = at_ms - occupancy.now_ms
-    return Occupancy(occupancy.policy, at_ms, (_later(tenant, at_ms, passed_ms) for tenant in occupancy.everybody()))
+def _is_any(_tenant: Tenant) -> bool:
+    return True
+
+
+class _Later(Occupancy):
+    """Who may leave at a later instant, if nothing else happened and checkpoints came when due; weighed when asked."""
+
+    def __init__(self, occupancy: Occupancy, permit: Permit, at_ms: int) -> None:
+        super().__init__(occupancy.policy, at_ms, ())
+        self._now = occupancy
+        self._permit = permit
+
+    def at(self, host: HostId) -> list[Tenant]:
+        """Those of that host who may leave then, as they were ordered before. Not to be written to."""
+        permit, at_ms, now_ms = self._permit, self.now_ms, self._now.now_ms
+        return [_later(t, at_ms, at_ms - now_ms) for t in self._now.at(host) if _leaves_at(permit, t, at_ms)]
 
 
 def _later(tenant: Tenant, at_ms: int, passed_ms: int) -> Tenant:

@@ -175,7 +175,8 @@ class _Step:
             return
         view, permit = self._view(claim.pool), self._permit(claim)
         shape = view.room.shape(job)
-        if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
+        is_lane = claim.licence is Licence.DEBUG
+        if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms), is_lane=is_lane) is not None:
             return
         plan = view.planner.plan(view.room, shape, permit, job.id)
         if plan is None or not is_sooner(view.occupancy, plan, self._world.promises.get(job.id), self._now_ms):
@@ -248,6 +249,8 @@ class _Step:
         """Whether the claim waits, and says so. A wait once begun is not made longer: patience is had once."""
         since = self._world.reason("preemption", claim.key)
         patience_ms = self._policy.patience_ms
+        if claim.licence is Licence.DEBUG:
+            patience_ms = patience_ms * self._policy.debug_patience_permille // 1000
         if since is not None:
             patience_ms = min(patience_ms, since.evidence.for_ms) - (self._now_ms - since.since_ms)
         wait = worth_waiting(view.occupancy, view.room, shape, permit, plan, patience_ms)

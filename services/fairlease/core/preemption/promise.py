@@ -24,7 +24,7 @@ from fairlease.core.preemption.victims import Plan, cheapest_on, plan_with
 from fairlease.core.state import Promise
 from fairlease.core.world import World
 from fairlease_schemas.cycle import PromiseEnd
-from fairlease_schemas.ids import HostId, JobId
+from fairlease_schemas.ids import AttemptId, HostId, JobId
 
 MAX_GRACES: Final = 8
 
@@ -61,12 +61,19 @@ def soonest(
                 offers.append((host, lack, sorted(able, key=lambda t: (t.leaves.end_ms, t.attempt))))
     graces = sorted({t.leaves.grace_ms for _, _, able in offers for t in able} | {0}, reverse=True)
     best: Proof | None = None
+    free: dict[HostId, _Freed] = {}
     for most_ms in graces[:: -(-len(graces) // MAX_GRACES)]:
-        free: dict[HostId, _Freed] = {}
-        for host, lack, able in offers:
-            leaving = _departures(room, host, lack, able, most_ms, is_promise=is_promise)
-            if leaving is not None:
-                free[host] = _Freed(leaving[-1].end_ms if leaving else -1, lack, leaving, able)
+        before = len(free)
+        if is_promise and best is not None:  # everybody leaves, so that a bound takes hosts away and changes none
+            free = {host: freed for host, freed in free.items() if freed.grace_ms <= most_ms}
+            if len(free) == before:
+                continue
+        else:
+            free = {}
+            for host, lack, able in offers:
+                leaving = _departures(room, host, lack, able, most_ms, is_promise=is_promise)
+                if leaving is not None:
+                    free[host] = _freed(lack, leaving, able)
         proofs = [
             _proof(occupancy, room, shape, {host: free[host] for host in hosts}, is_promise=is_promise)
             for name, hosts in (groups(free, room.block, 1) if shape.is_same_block else {"all": list(free)}).items()
@@ -81,12 +88,21 @@ def soonest(
 
 
 class _Freed(msgspec.Struct, frozen=True):
-    """A host that can be free: from when, what is missing until then, by whose leaving, and who might leave instead."""
+    """A host that can be free: from when, what is missing until then, by whose leaving, and who might leave instead.
+
+    `grace_ms` is the greatest of those who leave.
+    """
 
     end_ms: int
     lack: Lack
     leaving: list[Departure]
     able: list[Tenant]
+    grace_ms: int
+
+
+def _freed(lack: Lack, leaving: list[Departure], able: list[Tenant]) -> _Freed:
+    grace_ms = max([departure.grace_ms for departure in leaving], default=0)
+    return _Freed(leaving[-1].end_ms if leaving else -1, lack, leaving, able, grace_ms)
 
 
 def _proof(occupancy: Occupancy, room: Room, shape: Shape, free: dict[HostId, _Freed], *, is_promise: bool) -> Proof:
@@ -215,11 +231,13 @@ def tellings_ms(world: World) -> list[int]:
         return []
     instants = {told_ms for told_ms, *_ in drain.leaving(world, policy)}
     for promise in world.promises.values():
+        there: set[AttemptId] = set()
         for host in promise.hosts:
-            for attempt_id in world.fleet.attempts_on(host):
-                found = world.attempt(attempt_id)
-                if found is not None and found[1].ending is None:
-                    told_ms = promise.start_ms - found[0].request.grace_ms - policy.stop_margin_ms
-                    # A grant that crossed a younger record may be protected a moment longer than was decided.
-                    instants.add(max(told_ms, protected_until_ms(policy, *found)))
+            there.update(world.fleet.attempts_on(host))
+        for attempt_id in there:
+            found = world.attempt(attempt_id)
+            if found is not None and found[1].ending is None:
+                told_ms = promise.start_ms - found[0].request.grace_ms - policy.stop_margin_ms
+                # A grant that crossed a younger record may be protected a moment longer than was decided.
+                instants.add(max(told_ms, protected_until_ms(policy, *found)))
     return sorted(instants)

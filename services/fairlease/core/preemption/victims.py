@@ -7,6 +7,7 @@ out not to be needed stays. Attempts that are stopping already are no victims, a
 """
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -14,7 +15,7 @@ from fairlease.core.placement.blocks import groups, together
 from fairlease.core.placement.fit import Lack, Room, is_short
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit, Signature
-from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, tenant_order
+from fairlease.core.preemption.occupancy import Occupancy, Tenant, is_evictable, is_licensed, tenant_order
 from fairlease.core.stay import Kind
 from fairlease_schemas.ids import AttemptId, HostId, JobId
 from fairlease_schemas.policy import Policy
@@ -73,12 +74,19 @@ def plan_now(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit, job
     def may_leave(tenant: Tenant | Kind) -> bool:
         return is_evictable(permit, tenant)
 
-    licence = permit.signature(occupancy.leaves)
-    able = None if room.has_part(job) else occupancy.able(room, shape, ("evictable", licence), may_leave)
+    rule = ("evictable", permit.signature(occupancy.leaves))
+    able = None if room.has_part(job) else occupancy.able(room, shape, rule, may_leave)
     if able is not None and able.bit_count() < shape.hosts:
         return None
     plan = plan_with(occupancy, room, shape, may_leave, job, None if able is None else room.frame.names(able))
     return plan if plan is not None and len(plan.victims) <= MAX_VICTIMS else None
+
+
+def licensed_hosts(occupancy: Occupancy, room: Room, shape: Shape, permit: Permit) -> list[HostId] | None:
+    """The open hosts that could take a part of the gang, were all within the licence gone, by id; None: look at all."""
+    rule = ("licensed", permit.signature(occupancy.leaves))
+    able = occupancy.able(room, shape, rule, lambda tenant: is_licensed(permit, tenant))
+    return None if able is None else list(room.frame.names(able))
 
 
 def plan_with(
@@ -166,6 +174,9 @@ def trim(room: Room, shape: Shape, hosts: Iterable[HostId], victims: dict[Attemp
     return list(kept.values())
 
 
+_attempt = attrgetter("attempt")
+
+
 def cheapest_on(
     room: Room,
     tenants: Iterable[Tenant],
@@ -181,12 +192,13 @@ def cheapest_on(
     """
     if not is_short(lack):
         return NOTHING, ()
-    able = sorted((t for t in tenants if may_leave(t)), key=lambda t: t.attempt)
-    gpus = sum(t.gpus_on[host] for t in able)
+    able = [tenant for tenant in tenants if may_leave(tenant)]
+    gpus = sum([tenant.gpus_on[host] for tenant in able])
     if gpus < lack[0]:
         return None
-    if bound_gpu_ms is not None and min((t.lost_gpu_ms for t in able), default=0) > bound_gpu_ms:
+    if bound_gpu_ms is not None and min([tenant.lost_gpu_ms for tenant in able], default=0) > bound_gpu_ms:
         return None
+    able.sort(key=_attempt)
     if gpus == lack[0] and len(lack) == 1:
         return _cost({t.attempt: t for t in able}), tuple(able)
     table: dict[Lack, Cost] = {tuple(max(0, missing) for missing in lack): NOTHING}
