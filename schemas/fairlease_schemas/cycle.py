@@ -8,13 +8,17 @@ from fairlease_schemas.ids import AttemptId, BudgetId, HostId, JobId, PoolId
 
 
 class Licence(StrEnum):
-    """What a claim may evict, given by the reason that ranked it (decisions.md 3.5-3.8); `drain` is a host's (7.2)."""
+    """What a claim may evict, given by the reason that ranked it (decisions.md 3.5-3.8).
+
+    `drain` is a host's (7.2), `move` is nobody's: who leaves has room elsewhere (5.8).
+    """
 
     DEBUG = "debug"
     UNDER_SHARE = "under-share"
     OVER_SHARE = "over-share"
     IDLE = "idle"
     DRAIN = "drain"
+    MOVE = "move"
 
 
 class RequestClass(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -189,6 +193,7 @@ class PromiseEnd(StrEnum):
     OUTAGE = "outage"
     BROKEN = "broken"
     DRAIN = "drain"
+    MOVE = "move"
 
 
 class PromiseEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="promise-ended"):

@@ -67,6 +67,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     margin_permille: int = 20
     licence_window_permille: int = 0
     patience_ms: int = 5 * MINUTE_MS
+    move_gain_ms: int = 0
     saving_after_ms: int = 4 * HOUR_MS
     saving_pass_gpu_ms: int = 64 * HOUR_MS
     promises_per_pool: int = 1

@@ -104,8 +104,8 @@ class Room:
         kept, self._kept, self._promised = self._kept, {}, {}
         for name in dict.fromkeys((*kept, *promised)):
             self._unlist(name)
-        self._spare = self._spares(world.policy.debug_spare_hosts if world.policy is not None else 0)
-        for name in self._spare:
+        self.spare = self._spares(world.policy.debug_spare_hosts if world.policy is not None else 0)
+        for name in self.spare:
             self._unlist(name)
             kept[name] = ""
         self._kept, self._promised = kept, promised
@@ -183,7 +183,7 @@ class Room:
 
     def is_full(self, shape: Shape, job: JobId, *, is_lane: bool = False) -> bool:
         """Whether it is known by now that `find` finds nothing, for any length of time; False where it is not known."""
-        return shape in self._full and job not in self._keeping and not (is_lane and self._spare)
+        return shape in self._full and job not in self._keeping and not (is_lane and self.spare)
 
     def find(self, shape: Shape, job: JobId, needs_ms: int, *, is_lane: bool = False) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
@@ -207,14 +207,14 @@ class Room:
             if host is None and self._has_holes:
                 host = next(iter(self._holes(shape, needs_ms)), None)
             if host is None and is_lane:
-                host = next((name for name in self._spare if name in self._kept and self._has_room(name, shape)), None)
+                host = next((name for name in self.spare if name in self._kept and self.has_room(name, shape)), None)
             if host is None:
                 self._note_full(shape, job)
             return None if host is None else (self._part(host, shape),)
         whole = self._whole_hosts(shape)
         chosen = self._together(whole, shape)
         if chosen is None and job in self._parts_of:
-            chosen = self._together(sorted({*whole, *(h for h in own if self._has_room(h, shape))}), shape)
+            chosen = self._together(sorted({*whole, *(h for h in own if self.has_room(h, shape))}), shape)
         if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
         if chosen is None:
@@ -232,7 +232,7 @@ class Room:
         self._full.clear()
         self.version += 1
         for part in parts:
-            if part.host in self._spare and not self._kept.get(part.host, "x"):
+            if part.host in self.spare and not self._kept.get(part.host, "x"):
                 del self._kept[part.host]
                 self._list(part.host)
             self._unlist(part.host)
@@ -264,6 +264,11 @@ class Room:
         if host not in self.free or host in self._promised or host in self._closing:
             return False
         return host not in self._kept or (job in self._parts_of and self._kept[host] == job)
+
+    def open_holes(self) -> dict[HostId, int]:
+        """Open hosts with work and room beside it, by id: how many GPUs are free there."""
+        begun = ((host, free) for free, hosts in self._begun.items() if free for host in hosts)
+        return dict(sorted(begun))
 
     def closes_within(self, host: HostId, length_ms: int) -> bool:
         """Whether a drain begins there before so long is over (7.2)."""
@@ -330,7 +335,7 @@ class Room:
         asked = fitting if shape.among is not None else list(self.size)
         open_hosts = [h for h in asked if self.is_open(h)]
         whole = [h for h in open_hosts if len(self.free[h]) == self.size[h]]
-        able = [h for h in self.free if h not in self._closing and self._has_room(h, shape)]
+        able = [h for h in self.free if h not in self._closing and self.has_room(h, shape)]
         return _Facts(
             evidence=Evidence(
                 pool=self.pool,
@@ -403,13 +408,13 @@ class Room:
 
     def _fit(self, shape: Shape, hosts: list[HostId]) -> tuple[Part, ...] | None:
         """The gang on these hosts alone, in their order."""
-        able = [h for h in hosts if self._has_room(h, shape)]
+        able = [h for h in hosts if self.has_room(h, shape)]
         if not self._is_enough(able, shape):
             return None
         chosen = self._together(able, shape) if shape.is_same_block else able[: shape.hosts]
         return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
 
-    def _has_room(self, host: HostId, shape: Shape) -> bool:
+    def has_room(self, host: HostId, shape: Shape) -> bool:
         """Whether one host's part of the gang fits there now."""
         if not shape.suits(host, self.size[host]):
             return False
@@ -423,7 +428,7 @@ class Room:
         able = [
             (len(self.free[host]), host)
             for host, until_ms in self._hole_ends()
-            if ends_ms <= until_ms and self._has_room(host, shape)
+            if ends_ms <= until_ms and self.has_room(host, shape)
         ]
         return [host for _, host in sorted(able)]
 
@@ -451,7 +456,7 @@ class Room:
         for free in sorted(self._begun.keys() | self._empty.keys()):
             if free < gpus:
                 continue
-            begun = next((h for h in self._begun.get(free, ()) if self._has_room(h, shape)), None)
+            begun = next((h for h in self._begun.get(free, ()) if self.has_room(h, shape)), None)
             if begun is not None:
                 return begun
             blocks = self._empty.get(free, {})

@@ -14,6 +14,7 @@ from fairlease.core.job import Job, Phase
 from fairlease.core.placement.fit import Room
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit, permit_for
+from fairlease.core.preemption.move import worth_moving
 from fairlease.core.preemption.occupancy import Tenant, occupancy, tenant_of
 from fairlease.core.preemption.patience import worth_waiting
 from fairlease.core.preemption.promise import Proof, is_sooner, is_under_way, leaving_for, soonest, why_over
@@ -51,6 +52,7 @@ def decide(world: World, answers: tuple[Answer, ...]) -> Decision | None:
         step.claim(claim)
     for claim in placed.blocked:
         step.promise(claim)
+    step.move()
     step.end_reasons()
     causes = {world.cycle.address, *(world.jobs[c.job].admitted for c in (*placed.claims, *placed.blocked))}
     return Decision(
@@ -233,6 +235,16 @@ class _Step:
     def _is_better(self, proof: Proof, present: Promise) -> bool:
         """Whether the hosts are free enough earlier (6.4)."""
         return proof.start_ms <= present.start_ms - max(1, self._policy.promise_gain_ms)
+
+    def move(self) -> None:
+        """Make a host whole by moving what stands there to holes elsewhere, where that pays (5.8)."""
+        if not self._policy.move_gain_ms:
+            return
+        for pool in self._world.fleet.pools():
+            view = self._view(pool)
+            moved = worth_moving(self._world, self._policy, view.room, view.occupancy)
+            if len(moved) <= self._evictions_left and not any(tenant.attempt in self._told for tenant in moved):
+                self._evict(view, moved, "", Licence.MOVE)
 
     def end_reasons(self) -> None:
         """Claims that wait for a checkpoint or a window, and those that no longer do (5.5, 9.3)."""
