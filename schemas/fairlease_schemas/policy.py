@@ -25,7 +25,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All numbers of a policy; the defaults are those of decisions.md.
 
     `ranker` names the rule by which claims are ordered. `debug_*` rule the debug lane (3.1).
-    `half_life_ms` 0 is no fade (2.8). `margin_permille` is in standing (5.2); `saving_*` rule 3.4: after how
+    `debug_spare_hosts` are kept empty in each pool for the lane and for gangs that lost a host (3.1, 7.7), and the lane
+    waits for checkpoints and window ends so much of `patience_ms` (5.5). `leaf_order` is that of leaves which ask for
+    none, `fifo`, of their own (3.2). `half_life_ms` 0 is no fade (2.8). `margin_permille` is in standing (5.2), and
+    `licence_window_permille` is how much of a side's entitlement a new window counts there at most, 0 for all of it.
+    `move_gain_ms` is in how long a hole must be worth what moving the work beside it loses, 0 for no moves (5.8);
+    `saving_*` rule 3.4: after how
     long a side saves, and how large a later claim may still pass, in GPUs x window; `promise_*` rule 6:
     how many at once, on how much of a pool, and how much earlier a replacement must be; `brake_*` rule 5.7;
     `start_limit_ms` how long a gang may take to start where the contract does not say (1.15).
@@ -66,6 +71,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     half_life_ms: int = 0
     margin_permille: int = 20
     licence_window_permille: int = 0
+    leaf_order: str = "fifo"
     patience_ms: int = 5 * MINUTE_MS
     move_gain_ms: int = 0
     saving_after_ms: int = 4 * HOUR_MS

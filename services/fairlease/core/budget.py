@@ -12,7 +12,7 @@ from itertools import accumulate
 import msgspec
 
 from fairlease.core.job import Attempt, Job, replace
-from fairlease.core.policy_rules import policy_problems
+from fairlease.core.policy_rules import ORDERS, policy_problems
 from fairlease_schemas.budget import AttemptCharged, BudgetChanged
 from fairlease_schemas.commands import ChangeBudget, ChangePolicy
 from fairlease_schemas.envelope import Address, Answer, Unreadable
@@ -26,7 +26,6 @@ MAX_NODES = 2_000
 MAX_CHARGES_PER_RECORD = 200
 MAX_PERMILLE = 1_000_000
 MAX_SPLITS = 8
-ORDERS = ("fifo", "least-attained", "smallest")
 FIRST_POLICY_NAME = "default"
 
 

@@ -71,7 +71,8 @@ class Outlooks:
         capped = None if owed or job.is_idle_work else self._caps[pool].refuses(_pick(job, permit), is_counted=False)
         if capped is not None:
             return Outlook(when=LATER, pool=pool, code=capped[0], evidence=capped[1])
-        parts = room.find(shape, job.id, needs_ms(policy, job, now_ms))
+        is_lane = permit.licence is Licence.DEBUG
+        parts = room.find(shape, job.id, needs_ms(policy, job, now_ms), is_lane=is_lane)
         if parts is not None:
             return Outlook(when=NOW, pool=pool, start_by_ms=now_ms, hosts=tuple(part.host for part in parts))
         tenants = verdicts.occupancy

@@ -15,6 +15,7 @@ from fairlease_schemas.policy import Policy, WindowBound
 from fairlease_schemas.units import DAY_MS, HOUR_MS
 
 RANKER = "budget-window"
+ORDERS = ("fifo", "least-attained", "smallest")
 FAIL, RESTART = "fail", "restart"
 MAX_NUMBER = 10**12
 MAX_WINDOW_BOUNDS = 64
@@ -36,6 +37,8 @@ LIMITS = {
     "debug_max_timeout_ms": (0, LONGEST_MS),
     "debug_per_person": (0, 1_000_000),
     "debug_permille": (0, OF_ALL),
+    "debug_spare_hosts": (0, 1_000),
+    "debug_patience_permille": (0, OF_ALL),
     "non_resumable_cap_ms": (0, LONGEST_MS),
     "retry_backoff_ms": (0, 30 * DAY_MS),
     "retry_backoff_cap_ms": (0, 30 * DAY_MS),
@@ -45,7 +48,9 @@ LIMITS = {
     "max_classes_per_pool": (1, 256),
     "half_life_ms": (0, LONGEST_MS),
     "margin_permille": (0, 1_000_000),
+    "licence_window_permille": (0, 1_000_000),
     "patience_ms": (0, 30 * DAY_MS),
+    "move_gain_ms": (0, 30 * DAY_MS),
     "saving_after_ms": (0, LONGEST_MS),
     "saving_pass_gpu_ms": (0, MAX_NUMBER),
     "promises_per_pool": (0, 1_000),
@@ -100,6 +105,9 @@ def _choices(policy: Policy) -> Iterator[Problem]:
     if policy.ranker != RANKER:
         way_out = f"write {RANKER}, or leave it out"
         yield Problem(field="policy.ranker", rule="3.9", value=policy.ranker[:80], limit=RANKER, way_out=way_out)
+    if policy.leaf_order not in ORDERS:
+        value, limit = policy.leaf_order[:80], ", ".join(ORDERS)
+        yield Problem(field="policy.leaf_order", rule="3.2", value=value, limit=limit, way_out="write one of these")
     if policy.on_resume_refused not in ("", FAIL, RESTART):
         value, limit = policy.on_resume_refused[:80], f"{FAIL} or {RESTART}"
         way_out = f"write {FAIL} or {RESTART}, or leave it out"

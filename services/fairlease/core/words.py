@@ -55,6 +55,8 @@ def sentence_of(code: str, evidence: Evidence) -> Words:
         return LANE_OF_PERSON
     if code == Reason.PROTECTED_WINDOWS and not evidence.needed_hosts:
         return WINDOW_ENDS_SOON
+    if code == Reason.RESERVATION and not evidence.claim:
+        return KEPT_FOR_LANE
     return REASONS[code]
 
 
@@ -164,6 +166,13 @@ LANE_OF_PERSON: Final[Words] = {
     "但该用户的调试任务数已达上限",
 }
 """`lane-full` by the other of its two limits."""
+
+KEPT_FOR_LANE: Final[Words] = {
+    "en": "hosts of pool {pool} are kept empty for the debug lane and for gangs that lose a host ({reserved_hosts} are "
+    "kept in all)",
+    "zh": "{pool} 池有主机为调试通道和失去主机的任务保持空闲（共保留 {reserved_hosts} 台）",
+}
+"""`reservation` for nobody by name."""
 
 WINDOW_ENDS_SOON: Final[Words] = {
     "en": "in {for_ms} a window ends in pool {pool} that makes the eviction for {needed_gpus:GPU} cheaper than now",

@@ -4,23 +4,27 @@ A preempted job keeps its first submission's place in all three; the other two o
 before it: the GPU-time the job has held so far, or its GPUs x window. Ties go by submission.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from fairlease.core.job import Job
 from fairlease.core.world import World
 from fairlease_schemas.ids import JobId
+
+FIFO: Final = "fifo"
 
 Place = Any
 """What sorts: an address, or a number and an address; one kind within a leaf."""
 
 
 def members_in_order(world: World, key: str, now_ms: int) -> list[tuple[Place, JobId]]:
-    """The jobs of a class that wait now, in the order of their leaf."""
+    """The jobs of a class that wait now, in the order of their leaf, or in the policy's where it asks for none."""
     waiting = world.line.classes.get(key)
     if waiting is None:
         return []
     node = world.tree.nodes.get(waiting.sample.budget)
-    order = node.order if node is not None and not waiting.sample.is_idle_work else "fifo"
+    order = node.order if node is not None and not waiting.sample.is_idle_work else FIFO
+    if order == FIFO and world.policy is not None and not waiting.sample.is_idle_work:
+        order = world.policy.leaf_order
     if order == "least-attained":
         jobs = world.jobs
         return sorted(((attained_gpu_ms(jobs[name], now_ms), admitted), name) for admitted, name in waiting.members)

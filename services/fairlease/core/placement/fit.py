@@ -23,6 +23,9 @@ from fairlease_schemas.cycle import Part
 from fairlease_schemas.ids import HostId, JobId, PoolId
 from fairlease_schemas.reasons import Evidence, Reason
 
+NOBODY: JobId = ""
+"""Whose the hosts are that are kept for the lane (3.1): whoever comes."""
+
 Lack = tuple[int, ...]
 """What a host is short of for one host's part: GPUs, and where they matter CPU cores, memory and disk MiB."""
 
@@ -96,27 +99,30 @@ class Room:
         for promise in world.promises.values():
             if promise.pool == pool:
                 # What a fault left of a gang (7.7) is kept beside what it is promised, and counts with it.
-                self._keeping[promise.job] = tuple(
-                    dict.fromkeys((*promise.hosts, *self._keeping.get(promise.job, ())))
-                )
+                self._keeping[promise.job] = tuple(dict.fromkeys((*promise.hosts, *self._keeping.get(promise.job, ()))))
                 for name in promise.hosts:
                     promised[name] = promise
         kept, self._kept, self._promised = self._kept, {}, {}
         for name in dict.fromkeys((*kept, *promised)):
             self._unlist(name)
-        self.spare = self._spares(world.policy.debug_spare_hosts if world.policy is not None else 0)
+        policy = world.policy
+        self.spare = self._spares(policy.debug_spare_hosts) if policy is not None else []
         for name in self.spare:
             self._unlist(name)
-            kept[name] = ""
+            kept[name] = NOBODY
         self._kept, self._promised = kept, promised
 
     def _spares(self, count: int) -> list[HostId]:
-        """So many empty hosts for the lane: of the largest size, where fewest are empty, by id."""
+        """So many empty hosts are for the lane (3.1) and for gangs that lost one to a fault (7.7) alone.
+
+        Of the largest, from where fewest are empty, by id.
+        """
+        if not count:
+            return []
         found: list[HostId] = []
-        if count:
-            for size in sorted(self._empty, reverse=True):
-                blocks = sorted((len(members), name) for name, members in self._empty[size].items())
-                found += [host for _, name in blocks for host in self._empty[size][name]]
+        for size in sorted(self._empty, reverse=True):
+            for _, name in sorted((len(hosts), name) for name, hosts in self._empty[size].items()):
+                found += self._empty[size][name]
         return found[:count]
 
     def shape(self, job: Job) -> Shape:
@@ -191,9 +197,10 @@ class Room:
         1. Hosts reserved for the job or promised to it, by themselves, when they are free and no drain closes them
            before `needs_ms` is over: a drain's start binds whoever a host is kept for (7.2);
         2. open hosts: best fit, or the smallest block;
-        3. open hosts with those kept for it after a fault (7.7);
+        3. open hosts with those kept for it after a fault (7.7), and the spare ones;
         4. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is over before the
-           promise begins.
+           promise begins;
+        5. for the lane, its spare hosts (3.1).
         """
         own: list[HostId] = []
         if job in self._keeping:
@@ -207,14 +214,15 @@ class Room:
             if host is None and self._has_holes:
                 host = next(iter(self._holes(shape, needs_ms)), None)
             if host is None and is_lane:
-                host = next((name for name in self.spare if name in self._kept and self.has_room(name, shape)), None)
+                host = next((name for name in self.spare if self._is_spare(name) and self.has_room(name, shape)), None)
             if host is None:
                 self._note_full(shape, job)
             return None if host is None else (self._part(host, shape),)
         whole = self._whole_hosts(shape)
         chosen = self._together(whole, shape)
         if chosen is None and job in self._parts_of:
-            chosen = self._together(sorted({*whole, *(h for h in own if self.has_room(h, shape))}), shape)
+            kept = (h for h in (*own, *filter(self._is_spare, self.spare)) if self.has_room(h, shape))
+            chosen = self._together(sorted({*whole, *kept}), shape)
         if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
         if chosen is None:
@@ -232,7 +240,7 @@ class Room:
         self._full.clear()
         self.version += 1
         for part in parts:
-            if part.host in self.spare and not self._kept.get(part.host, "x"):
+            if self._is_spare(part.host):
                 del self._kept[part.host]
                 self._list(part.host)
             self._unlist(part.host)
@@ -269,6 +277,10 @@ class Room:
         """Open hosts with work and room beside it, by id: how many GPUs are free there."""
         begun = ((host, free) for free, hosts in self._begun.items() if free for host in hosts)
         return dict(sorted(begun))
+
+    def _is_spare(self, host: HostId) -> bool:
+        """Whether the host is kept for the lane, and nobody has begun there."""
+        return self._kept.get(host) == NOBODY
 
     def closes_within(self, host: HostId, length_ms: int) -> bool:
         """Whether a drain begins there before so long is over (7.2)."""
@@ -490,9 +502,16 @@ class Room:
             self._list(host)
 
     def kept_for(self, evidence: Evidence) -> Evidence:
-        """The evidence with the one that comes first of those the hosts are kept for, and for how long at most."""
+        """The evidence with the one that comes first of those the hosts are kept for, and for how long at most.
+
+        It names nobody where all of them are the lane's.
+        """
         ends = {(promise.start_ms, promise.job) for promise in self._promised.values()}
-        ends |= {(self._reserved.get(claim) or self._closed.get(claim, 0), claim) for claim in self._kept.values()}
+        ends |= {
+            (self._reserved.get(claim) or self._closed.get(claim, 0), claim)
+            for claim in self._kept.values()
+            if claim != NOBODY
+        }
         until_ms, claim = min(ends, default=(0, ""))
         return msgspec.structs.replace(evidence, claim=claim, for_ms=max(0, until_ms - self.now_ms))
 
