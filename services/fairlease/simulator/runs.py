@@ -121,6 +121,18 @@ def _sealed(record: Record) -> bytes:
     return codec.sealed(record)[1] + b"\n"
 
 
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """A run makes no cycles of objects, and the collector would look through all its jobs again and again."""
+    before = gc.get_threshold()
+    gc.set_threshold(GARBAGE_THRESHOLD, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@_seldom_collected()
 def simulate_lab(
     *,
     policy: str,
@@ -162,20 +174,8 @@ def simulate_lab(
     if tell is not None:
         run.followers.append(lambda world, _record: tell((world.log_time_ms - T0) * 1000 // (period.until_ms - T0)))
     demand.begin()
-    with _seldom_collected():
-        run.engine.run(period.until_ms)
+    run.engine.run(period.until_ms)
     return run.report(digest, rules)
-
-
-@contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """A run makes no cycles of objects, and the collector would look through all its jobs again and again."""
-    before = gc.get_threshold()
-    gc.set_threshold(GARBAGE_THRESHOLD, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _founded(run: Simulation, scenario: Scenario) -> None:
@@ -185,6 +185,7 @@ def _founded(run: Simulation, scenario: Scenario) -> None:
             run.budget(project, weight, name)
 
 
+@_seldom_collected()
 def simulate_trace(
     recorded: Recorded,
     workload: Workload,
@@ -240,9 +241,8 @@ def play_trace(
         left -= 1
 
     run.on_over = over
-    with _seldom_collected():
-        while left:
-            run.engine.step()
+    while left:
+        run.engine.step()
     return run, owners
 
 
