@@ -32,6 +32,7 @@ _NAME: Final = re.compile(NAME_PATTERN)
 _REQUEST_ID: Final = re.compile(REQUEST_ID_PATTERN)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _JOB_BODY_CHARS: Final = 20
+_JOB_BODY_BYTES: Final = 15  # a whole number of groups of five, which make eight characters each
 
 
 ROOT: Final = "/"
@@ -60,7 +61,7 @@ def job_id(account: AccountId, budget: BudgetId, request_id: str) -> JobId:
     joined by NUL, which none of them can contain.
     """
     digest = hashlib.sha256("\0".join((account, budget, request_id)).encode()).digest()
-    return "job-" + base64.b32encode(digest).decode().lower()[:_JOB_BODY_CHARS]
+    return "job-" + base64.b32encode(digest[:_JOB_BODY_BYTES]).decode().lower()[:_JOB_BODY_CHARS]
 
 
 def attempt_id(job: JobId, number: int) -> AttemptId:

@@ -121,6 +121,18 @@ def _sealed(record: Record) -> bytes:
     return codec.sealed(record)[1] + b"\n"
 
 
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """A run makes no cycles of objects, and the collector would look through all its jobs again and again."""
+    before = gc.get_threshold()
+    gc.set_threshold(GARBAGE_THRESHOLD, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@_seldom_collected()
 def simulate_lab(
     *,
     policy: str,
@@ -203,17 +215,6 @@ def _day_ms(change: Reweighing) -> int:
     return round(change.at_day * DAY_MS)
 
 
-@contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """A run makes no cycles of objects, and the collector would look through all its jobs again and again."""
-    before = gc.get_threshold()
-    gc.set_threshold(GARBAGE_THRESHOLD, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
 def _founded(run: Simulation, scenario: Scenario) -> None:
     for name, org in scenario.budgets.items():
         run.budget(name, org.weight)
@@ -221,6 +222,7 @@ def _founded(run: Simulation, scenario: Scenario) -> None:
             run.budget(project, weight, name)
 
 
+@_seldom_collected()
 def simulate_trace(
     recorded: Recorded,
     workload: Workload,
@@ -276,9 +278,8 @@ def play_trace(
         left -= 1
 
     run.on_over = over
-    with _seldom_collected():
-        while left:
-            run.engine.step()
+    while left:
+        run.engine.step()
     return run, owners
 
 

@@ -60,23 +60,27 @@ def standings(world: World, pool: PoolId, now_ms: int) -> tuple[NodeStanding, ..
     used = dict.fromkeys(tree.nodes, 0)
     promised = dict.fromkeys(tree.nodes, 0)
     for leaf in tree.nodes:
-        own_used = lookback.integral(world.held(leaf, pool), lookback.from_ms, now_ms)
-        own_used += lookback.lumps(world.lumps(leaf, pool))
+        held, lumps = world.held(leaf, pool), world.lumps(leaf, pool)
+        own_used = lookback.integral(held, lookback.from_ms, now_ms) if held.times_ms else 0
+        if lumps.sums:
+            own_used += lookback.lumps(lumps)
         own_promised = promised_by_leaf.get(leaf, 0)
         if own_used or own_promised:
             for node in tree.path(leaf):
                 used[node] += own_used
                 promised[node] += own_promised
     return tuple(
-        NodeStanding(
-            budget=name,
-            parent=tree.nodes[name].parent,
-            weight=tree.nodes[name].weight,
-            entitled_gpu_ms=max(entitled[name], floor[name]),
-            used_gpu_ms=used[name],
-            promised_gpu_ms=promised[name],
-        )
-        for name, _ in tree.walk()
+        [
+            NodeStanding(
+                budget=name,
+                parent=tree.nodes[name].parent,
+                weight=tree.nodes[name].weight,
+                entitled_gpu_ms=max(entitled[name], floor[name]),
+                used_gpu_ms=used[name],
+                promised_gpu_ms=promised[name],
+            )
+            for name, _ in tree.walk()
+        ]
     )
 
 

@@ -111,6 +111,7 @@ class _PoolPlacement:
         self._verdicts = Verdicts(self._room, self._occupancy)
         self._picker = Picker(rank, *kept_first(world, rank.pool, now_ms))
         self._owners = {name: class_key(world.jobs[name]) for name in owners(world, rank.pool, now_ms)}
+        self._owed = world.reservations.keys() | world.promises.keys()
         largest_host = max(self._room.size.values(), default=0)
         self._largest_host = largest_host
         self._caps = Caps(world, policy, rank, self._room, largest_host)
@@ -166,6 +167,8 @@ class _PoolPlacement:
 
     def _commitment(self, job: JobId) -> Reservation | Promise | None:
         """What the pool owes the claim: evictions are ordered for it, or a promise stands."""
+        if job not in self._owed:
+            return None
         world = self._world
         for owed in (world.reservations.get(job), world.promises.get(job)):
             if owed is not None and owed.pool == self._rank.pool:

@@ -20,7 +20,7 @@ from fairlease.core.fairshare.scales import Node
 from fairlease.core.placement.blocks import most_together
 from fairlease.core.placement.fit import Room, is_short
 from fairlease.core.placement.shape import Shape
-from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.licence import Permit, Signature
 from fairlease.core.preemption.occupancy import MayLeave, Occupancy, Tenant, is_evictable, is_licensed
 from fairlease.core.preemption.promise import soonest
 from fairlease.core.stay import Kind
@@ -78,23 +78,23 @@ class Verdicts:
         licence = permit.signature(self.occupancy.leaves)
         if self._is_possible(shape, ("evictable", licence), lambda tenant: is_evictable(permit, tenant)):
             return False
-        return self._is_near(shape, permit)
+        return self._is_near(shape, permit, licence)
 
-    def _is_near(self, shape: Shape, permit: Permit) -> bool:
+    def _is_near(self, shape: Shape, permit: Permit, licence: Signature) -> bool:
         """Whether those whom the claim may evict now, and those who are stopping, make the room together."""
-        licence = permit.signature(self.occupancy.leaves)
         return self._is_possible(shape, ("now", licence), lambda t: t.is_stopping or is_evictable(permit, t))
 
     def _code(self, shape: Shape, plain: Reason, permit: Permit) -> Reason:
         """The reason of a claim that may evict, asked once for a shape, licence and side while the room is as it is."""
         side = (permit.leaf, permit.licence is Licence.DEBUG)
-        key = (shape, permit.signature(self.occupancy.leaves), side, plain)
+        licence = permit.signature(self.occupancy.leaves)
+        key = (shape, licence, side, plain)
         found = self._codes.get(key)
         if found is None:
-            found = self._codes[key] = self._found(shape, plain, permit, side)
+            found = self._codes[key] = self._found(shape, plain, permit, licence, side)
         return found
 
-    def _found(self, shape: Shape, plain: Reason, permit: Permit, side: tuple[str, bool]) -> Reason:
+    def _found(self, shape: Shape, plain: Reason, permit: Permit, licence: Signature, side: tuple[str, bool]) -> Reason:
         def licensed(tenant: Tenant | Kind) -> bool:
             return is_licensed(permit, tenant)
 
@@ -105,12 +105,11 @@ class Verdicts:
             is_out_of_reach = tenant.leaf == permit.leaf or (tenant.is_lane and permit.licence is Licence.DEBUG)
             return tenant.is_idle or tenant.is_stopping or not is_out_of_reach
 
-        licence = permit.signature(self.occupancy.leaves)
         if self._is_possible(shape, ("licensed", licence), licensed):
             if not self._is_possible(shape, ("exempt", licence), but_for_brake):
                 return Reason.PROTECTED_WINDOWS
             # Who may evict now and waits for its turn to (5.6), or for those who are leaving, waits for room.
-            return plain if self._is_near(shape, permit) else Reason.THRASH_BRAKE
+            return plain if self._is_near(shape, permit, licence) else Reason.THRASH_BRAKE
         if self._is_possible(shape, ("sides", side), any_side):
             return Reason.WINDOW_OVERSHARE
         if self._is_possible(shape, ("licensed", licence), licensed, is_all=True):

@@ -164,6 +164,8 @@ class _Step:
 
     def _tell(self, view: _View, promise: Promise) -> None:
         """Ask those to leave for the promise whose time to be told has come."""
+        if not is_under_way(view.occupancy, promise, self._now_ms):
+            return  # not even the one with the longest grace
         shape = view.room.shape(self._world.jobs[promise.job])
         leaving = leaving_for(view.occupancy, view.room, promise, shape, self._world.closed_ms)
         ready = [t for at_ms, t in leaving if at_ms <= self._now_ms and (t.is_idle or t.is_past)]
