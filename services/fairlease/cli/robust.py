@@ -46,7 +46,7 @@ COLUMNS: Final = (
     ("OVERHEAD", "preemption.overhead"),
 )
 """What the table tells of every case, by public names."""
-GAINED: Final = tuple(zip(("GAIN", "IN WORK", "BEYOND DUE"), GAINS, strict=True))
+GAINED: Final = tuple(zip(("GAIN", "IN WORK", "BEYOND DUE", "COST TO OTHERS"), GAINS, strict=True))
 
 
 def run(args: argparse.Namespace) -> int:

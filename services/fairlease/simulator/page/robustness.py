@@ -21,12 +21,15 @@ _ROW: Final = 24
 _TOP: Final = 60
 _MARKS: Final = ((1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3_600, "1 h"), (21_600, "6 h"))
 _LATER: Final = ((86_400, "1 d"), (604_800, "7 d"), (5_184_000, "60 d"))
-_DISC, _RING, _CROSS, _BOX, _PEAK = "disc", "ring", "cross", "box", "peak"
+_CROWDED: Final = 0.4
+"""A scale that begins below has marks twice as far apart."""
+_DISC, _RING, _CROSS, _BOX, _BLOCK, _PEAK = "disc", "ring", "cross", "box", "block", "peak"
 _SHAPES: Final = {
     _DISC: "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z",
     _RING: "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z",
     _CROSS: "M-5 -5L5 5M-5 5L5 -5",
     _BOX: "M-5 -5h10v10h-10z",
+    _BLOCK: "M-5 -5h10v10h-10z",
     _PEAK: "M0 -6L6 5H-6z",
 }
 
@@ -60,8 +63,9 @@ def _fairness(cases: dict[str, Case]) -> str:
     values = [case.figures[mark.figure].median for case in cases.values() for mark in marks]
     least = min((value for value in values if value is not None), default=0.0)
     floor = min(0.9, math.floor(least * 10) / 10)
-    steps = round((1 - floor) * 20)
-    grid = [(k / steps, f"{floor * 100 + 5 * k:.0f} %") for k in range(steps + 1)]
+    step = 5 if floor > _CROWDED else 10
+    steps = round((1 - floor) * 100 / step)
+    grid = [(k / steps, f"{floor * 100 + step * k:.0f} %") for k in range(steps + 1)]
     return _dots("What budgets got of their due, and how full the hosts were", cases, marks, grid, _linear(floor, 1))
 
 
@@ -111,8 +115,11 @@ def _gains(games: dict[str, Case]) -> str:
     high = _TOP + 2 * _ROW * len(games)
     place = _linear(-most, most)
     steps = (-most, -most / 2, 0.0, most / 2, most)
-    marks = (_Mark(_BOX, "", "more work done"), _Mark(_DISC, "", "more GPU-time held (line: over the seeds)"))
-    shapes = [*_legend(marks), *_grid([(place(step), f"{step * 100:+.3g} %") for step in steps], high)]
+    marks = (_Mark(_BLOCK, "", "more GPU-time held (line: over the seeds)"), _Mark(_BOX, "", "more work done"))
+    shapes = [
+        *_legend(marks),
+        *_grid([(place(step), f"{step * 100:+.3g} %" if step else "0 %") for step in steps], high),
+    ]
     shapes.append(tag("path", d=f"M{_LEFT + place(0.02) * _WIDE:.1f} {_TOP}V{high}", class_="limit"))
     zero = _LEFT + place(0) * _WIDE
     for row, (name, case) in enumerate(games.items()):
@@ -155,7 +162,7 @@ def _grid(marks: Iterable[tuple[float, str]], high: int) -> list[Html]:
 
 
 def _shape(shape: str, x: float, y: int) -> Html:
-    kind = "full" if shape == _DISC else "hollow"
+    kind = "full" if shape in (_DISC, _BLOCK) else "hollow"
     return tag("path", d=_SHAPES[shape], class_=kind, transform=f"translate({x:.1f} {y})")
 
 
@@ -242,7 +249,14 @@ def _table(cases: dict[str, Case]) -> list[str]:
 
 
 def _games(games: dict[str, Case]) -> list[str]:
-    head = ("game", "gain in GPU-time held", "over the seeds", "gain in work done", "held beyond its due")
+    head = (
+        "game",
+        "gain in GPU-time held",
+        "over the seeds",
+        "gain in work done",
+        "held beyond its due",
+        "cost to others",
+    )
     rows = [
         (
             f"`{name}`",
