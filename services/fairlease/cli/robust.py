@@ -146,9 +146,9 @@ def table_of(found: Robustness, style: Style) -> str:
     seeds = f"{'seed' if len(found.seeds) == 1 else 'seeds'} {', '.join(map(str, found.seeds))}"
     where = f"{length(round(found.days * DAY_MS))} after {length(round(found.warm_up_days * DAY_MS))}"
     parts.append(f"{found.policy}, {count(len(found.cases), 'case')}, {seeds}, {where}\nresult {found.digest}\n")
-    lines = [f"no figures: {_lacking(one)}\n" for one in found.missing]
-    lines += [f"missed: {_missed(one)}\n" for one in found.missed]
-    return "\n".join([*parts, *(["".join(lines)] if lines else [])])
+    faults = [f"no figures: {_lacking(one)}\n" for one in found.missing]
+    faults += [f"missed: {_missed(one)}\n" for one in found.missed]
+    return "\n".join([*parts, *(["".join(faults)] if faults else [])])
 
 
 def told(case: Case, figure: str) -> str:

@@ -47,11 +47,11 @@ class _Mark(NamedTuple):
 
 
 # pictures --------------------------------------------------------------------------------------------
-def pictures(found: Robustness) -> dict[str, str]:
-    """Every picture by the name of its file; that of gains where any case has a game."""
+def pictures(found: Robustness, limit: float | None) -> dict[str, str]:
+    """Every picture by the name of its file; that of gains, with their limit, where any case has a game."""
     told = {FAIR: _fairness(found.cases), WAITS: _waits(found.cases)}
     games = {name: case for name, case in found.cases.items() if GAINS[0] in case.figures}
-    return {**told, GAINED: _gains(games)} if games else told
+    return {**told, GAINED: _gains(games, limit)} if games else told
 
 
 def _fairness(cases: dict[str, Case]) -> str:
@@ -107,7 +107,7 @@ def _dots(
     return _sheet(title, told, shapes, high)
 
 
-def _gains(games: dict[str, Case]) -> str:
+def _gains(games: dict[str, Case], limit: float | None) -> str:
     """Bars from nothing to the left or right, a full one and a hollow one in each row; the limit is dashed."""
     ranges = [case.figures[name] for case in games.values() for name in GAINS[:2]]
     ends = [abs(value) for one in ranges for value in (one.min, one.median, one.max) if value is not None]
@@ -120,7 +120,8 @@ def _gains(games: dict[str, Case]) -> str:
         *_legend(marks),
         *_grid([(place(step), f"{step * 100:+.3g} %" if step else "0 %") for step in steps], high),
     ]
-    shapes.append(tag("path", d=f"M{_LEFT + place(0.02) * _WIDE:.1f} {_TOP}V{high}", class_="limit"))
+    if limit is not None and limit <= most:
+        shapes.append(tag("path", d=f"M{_LEFT + place(limit) * _WIDE:.1f} {_TOP}V{high}", class_="limit"))
     zero = _LEFT + place(0) * _WIDE
     for row, (name, case) in enumerate(games.items()):
         top = _TOP + 2 * _ROW * row
