@@ -60,7 +60,7 @@ def test_the_part_says_how_to_have_it_again_what_was_found_and_what_was_not_play
     )
     assert command in text
     assert "| `plain` | as <it> is | 88 | 95.0 % | 95.0 % | 0.95 |" in text
-    assert "| `games` | +3.1 % | +2.1 - +5.1 % | -5.0 % | +0.0 % | +0.0 % |" in text
+    assert "| `games` | +3.1 % | +2.1 % to +5.1 % | -5.0 % | +0.0 % | +0.0 % |" in text
     assert "- `games`: gain.held of the median is +3.1 %, must be at most +2.0 %" in text
     assert "Not played: `gpus-4096`." in text
     assert "No figures: `games`, seed 22: killed." in text

@@ -17,6 +17,7 @@ from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.wording import count, length
 from fairlease.simulator.comparison import shown
+from fairlease.simulator.page.robustness import over
 from fairlease.simulator.robustness import (
     BROKEN,
     GAINS,
@@ -139,7 +140,7 @@ def table_of(found: Robustness, style: Style) -> str:
     if games:
         titles = [Column("GAME"), *(Column(title, is_number=True) for title, _ in GAINED), Column("OVER THE SEEDS")]
         lines = [
-            [name, *(told(case, figure) for _, figure in GAINED), over(case, GAINED[0][1])]
+            [name, *(told(case, figure) for _, figure in GAINED), over(case.figures[GAINED[0][1]], GAINED[0][1])]
             for name, case in games.items()
         ]
         parts.append(table(titles, lines, style))
@@ -154,12 +155,6 @@ def table_of(found: Robustness, style: Style) -> str:
 def told(case: Case, figure: str) -> str:
     """The median of a figure, in words."""
     return shown(figure, case.figures[figure].median)
-
-
-def over(case: Case, figure: str) -> str:
-    """From the least to the most over the seeds; empty for one."""
-    least, most = case.figures[figure].min, case.figures[figure].max
-    return "" if least == most else f"{shown(figure, least)} to {shown(figure, most)}"
 
 
 def broken(case: Case) -> str:

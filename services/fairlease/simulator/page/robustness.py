@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from fairlease.simulator.comparison import shown, span
+from fairlease.simulator.comparison import shown
 from fairlease.simulator.page.paper import Html, joined, tag
 from fairlease.simulator.robustness import BROKEN, GAINS
 from fairlease_schemas.comparison import Range
@@ -207,7 +207,7 @@ def part(found: Robustness, all_cases: Iterable[str]) -> str:
     )
     lead = f"`{found.policy}`, {'seed' if len(found.seeds) == 1 else 'seeds'} {seeds}, {found.days:g} days measured"
     lines = [
-        f"{lead} after {found.warm_up_days:g} to warm up; medians over the seeds, broken ones of the worst.",
+        f"{lead} after {found.warm_up_days:g} to warm up; medians over the seeds{_of_two(found)}, broken ones of the worst.",
         *("", "```sh", command, "```", ""),
         *_table(found.cases),
         *("", f"![What budgets got of their due and how full the hosts were, by case]({FAIR})", ""),
@@ -225,6 +225,10 @@ def part(found: Robustness, all_cases: Iterable[str]) -> str:
         lines += ["Every limit was kept.", ""]
     lines.append(f"Result `{found.digest}` of the suite `{found.suite_digest}`.")
     return "\n".join(lines) + "\n"
+
+
+def _of_two(found: Robustness) -> str:
+    return " (the lower one of the two in the middle)" if len(found.seeds) % 2 == 0 else ""
 
 
 def _table(cases: dict[str, Case]) -> list[str]:
@@ -262,7 +266,7 @@ def _games(games: dict[str, Case]) -> list[str]:
         (
             f"`{name}`",
             shown(GAINS[0], case.figures[GAINS[0]].median),
-            _over(case.figures[GAINS[0]]),
+            over(case.figures[GAINS[0]], GAINS[0]) or "-",
             *(shown(figure, case.figures[figure].median) for figure in GAINS[1:]),
         )
         for name, case in games.items()
@@ -270,10 +274,9 @@ def _games(games: dict[str, Case]) -> list[str]:
     return _lines(head, rows)
 
 
-def _over(found: Range) -> str:
-    if found.min is None or found.min == found.max:
-        return "-"
-    return span(shown(GAINS[0], found.min), shown(GAINS[0], found.max))
+def over(found: Range, figure: str) -> str:
+    """From the least to the most over the seeds, in words; empty where they are one."""
+    return "" if found.min == found.max else f"{shown(figure, found.min)} to {shown(figure, found.max)}"
 
 
 def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
