@@ -207,7 +207,7 @@ def part(found: Robustness, all_cases: Iterable[str]) -> str:
     )
     lead = f"`{found.policy}`, {'seed' if len(found.seeds) == 1 else 'seeds'} {seeds}, {found.days:g} days measured"
     lines = [
-        f"{lead} after {found.warm_up_days:g} to warm up; medians over the seeds{_of_two(found)}, broken ones of the worst.",
+        f"{lead} after {found.warm_up_days:g} to warm up; medians over the seeds{_of_two(found)}, broken of the worst.",
         *("", "```sh", command, "```", ""),
         *_table(found.cases),
         *("", f"![What budgets got of their due and how full the hosts were, by case]({FAIR})", ""),
