@@ -50,8 +50,10 @@ def written(found: Robustness, page: str) -> dict[str, str]:
     _, end, after = rest.partition(END)
     assert begin, PAGE.name
     assert end, f"{PAGE.name} has lost the lines between which its part is written"
-    told = part(found, opened(None).suite.case)
-    return {PAGE.name: f"{before}{begin}\n{told}\n{end}{after}", **pictures(found)}
+    suite = opened(None).suite
+    told = part(found, suite.case)
+    limit = suite.limits["gain.held"].most
+    return {PAGE.name: f"{before}{begin}\n{told}\n{end}{after}", **pictures(found, limit)}
 
 
 if __name__ == "__main__":

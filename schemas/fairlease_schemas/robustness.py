@@ -31,7 +31,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     Figures are those of SimulationReport that are told first, and all that have a limit. Of a case with a game also
     what its projects gained, the most of them, as parts of what they were due without it: `gain.held` more GPU-time
-    held, `gain.useful` more work done, `gain.beyond` more held beyond what they are due.
+    held, `gain.useful` more work done, `gain.beyond` more held beyond what they are due, and `gain.cost_to_others` what
+    all other budgets together fell shorter of what they are due.
     """
 
     says: str

@@ -62,17 +62,24 @@ def figures(held: dict[str, float], due: float = 100.0, useful: float = 80.0, br
 
 
 def test_a_gain_is_what_a_game_brings_over_the_same_seed_in_parts_of_what_was_due() -> None:
-    """By hand: due 200 and held 190; with the game held 230, of which 30 are beyond its due; a tenth less work done."""
+    """By hand: due 200 and held 190; with the game held 230, of which 30 are beyond its due; a tenth less work done.
+
+    Of the others b1 was 10 short and is 16 now, b2 had more than its due and is 4 short, b3 has never been short.
+    """
+    others = {f"fulfilment.due_gpu_h.{name}": 100 for name in ("b1", "b2", "b3")}
+    before = {"fulfilment.held_gpu_h.b1": 90, "fulfilment.held_gpu_h.b2": 130, "fulfilment.held_gpu_h.b3": 101}
+    after = {"fulfilment.held_gpu_h.b1": 84, "fulfilment.held_gpu_h.b2": 96, "fulfilment.held_gpu_h.b3": 100}
     honest = {"fulfilment.held_gpu_h.a1": 190, "fulfilment.due_gpu_h.a1": 200, "useful_gpu_h.a1": 180}
     gamed = {"fulfilment.held_gpu_h.a1": 230, "fulfilment.due_gpu_h.a1": 200, "useful_gpu_h.a1": 162}
-    assert gains_of(["a1"], gamed, honest) == {"gain.held": 0.2, "gain.useful": -0.09, "gain.beyond": 0.15}
+    told = gains_of(["a1"], {**gamed, **others, **after}, {**honest, **others, **before})
+    assert told == {"gain.held": 0.2, "gain.useful": -0.09, "gain.beyond": 0.15, "gain.cost_to_others": 0.05}
 
 
 def test_of_two_who_game_the_one_who_gained_most_is_told_for_each_figure() -> None:
     honest, gamed = figures({"a1": 100, "a2": 100}), figures({"a1": 103, "a2": 101})
     gamed["figures"]["useful_gpu_h.a2"] = 90
     gains = gains_of(["a1", "a2"], gamed["figures"], honest["figures"])
-    assert gains == {"gain.held": 0.03, "gain.useful": 0.1, "gain.beyond": 0.03}
+    assert gains == {"gain.held": 0.03, "gain.useful": 0.1, "gain.beyond": 0.03, "gain.cost_to_others": 0.0}
 
 
 def test_without_a_game_there_is_no_gain_and_without_the_honest_run_none_is_known() -> None:
@@ -278,7 +285,7 @@ def test_every_shipped_case_can_be_played(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.long
 def test_what_may_never_happen_happens_in_no_shipped_case(capsys: pytest.CaptureFixture[str]) -> None:
-    found = shipped_suite(capsys, "--hosts", "32x8", "--days", "4", "--warm-up", "1")
+    found = shipped_suite(capsys, "--hosts", "32x8", "--days", "3", "--warm-up", "1")
     for name, case in found["cases"].items():
         assert case["figures"]["occupancy"]["min"] > 0.9, name
         assert case["figures"]["fulfilment.mean"]["min"] > 0.8, name

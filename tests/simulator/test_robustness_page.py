@@ -29,7 +29,7 @@ def case(*, gains: tuple[float, float, float] | None = None, **figures: float | 
         held, useful, beyond = gains
         told["gain.held"] = Range(median=held, min=round(held - 0.01, 6), max=round(held + 0.02, 6))
         told["gain.useful"] = Range(median=useful, min=useful, max=useful)
-        told["gain.beyond"] = Range(median=beyond, min=beyond, max=beyond)
+        told["gain.beyond"] = told["gain.cost_to_others"] = Range(median=beyond, min=beyond, max=beyond)
     return Case(says="as <it> is", hosts=11, gpus=88, workload_digest="w", figures=told, runs=())
 
 
@@ -60,7 +60,7 @@ def test_the_part_says_how_to_have_it_again_what_was_found_and_what_was_not_play
     )
     assert command in text
     assert "| `plain` | as <it> is | 88 | 95.0 % | 95.0 % | 0.95 |" in text
-    assert "| `games` | +3.1 % | +2.1 - +5.1 % | -5.0 % | +0.0 % |" in text
+    assert "| `games` | +3.1 % | +2.1 % to +5.1 % | -5.0 % | +0.0 % | +0.0 % |" in text
     assert "- `games`: gain.held of the median is +3.1 %, must be at most +2.0 %" in text
     assert "Not played: `gpus-4096`." in text
     assert "No figures: `games`, seed 22: killed." in text
@@ -76,7 +76,7 @@ def test_the_worst_run_is_what_is_told_as_broken() -> None:
 
 def test_pictures_have_a_shape_for_each_number_and_say_it_all_in_words_too() -> None:
     cases = {"plain": case(wait__gangs_128__p90_s=None), "games": case(gains=(0.03, -0.01, 0.0))}
-    drawn = pictures(found(cases))
+    drawn = pictures(found(cases), 0.02)
     assert set(drawn) == {FAIR, WAITS, GAINED}
     for text in drawn.values():
         sheet = ET.fromstring(text)
@@ -87,12 +87,14 @@ def test_pictures_have_a_shape_for_each_number_and_say_it_all_in_words_too() -> 
     assert len(marks) == legend + 3 * 2
     marks = [one.get("transform") for one in ET.fromstring(drawn[WAITS]).iter(f"{SVG}path") if one.get("transform")]
     assert len(marks) == 4 + 3 + 4  # nobody drew the wait that there is not
-    assert set(pictures(found({"plain": case()}))) == {FAIR, WAITS}
+    assert set(pictures(found({"plain": case()}), 0.02)) == {FAIR, WAITS}
 
 
 def test_a_gain_lies_where_its_number_is() -> None:
     """The scale goes to 5 % on either side: 2.5 % is a quarter of the width right of the middle."""
-    sheet = ET.fromstring(pictures(found({"games": case(gains=(0.025, -0.05, 0.0))}))[GAINED])
+    sheet = ET.fromstring(pictures(found({"games": case(gains=(0.025, -0.05, 0.0))}), 0.02)[GAINED])
+    (limit,) = (one.get("d") for one in sheet.iter(f"{SVG}path") if one.get("class") == "limit")
+    assert str(limit).startswith("M660.0 ")
     bars = {one.get("class"): one.get("d") for one in sheet.iter(f"{SVG}path") if "z" in str(one.get("d"))[-1:]}
     assert bars["full"] == "M520.0 68H695.0v12H520.0z"
     assert bars["hollow"] == "M520.0 84H170.0v12H520.0z"

@@ -17,6 +17,7 @@ from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.wording import count, length
 from fairlease.simulator.comparison import shown
+from fairlease.simulator.page.robustness import over
 from fairlease.simulator.robustness import (
     BROKEN,
     GAINS,
@@ -46,7 +47,7 @@ COLUMNS: Final = (
     ("OVERHEAD", "preemption.overhead"),
 )
 """What the table tells of every case, by public names."""
-GAINED: Final = tuple(zip(("GAIN", "IN WORK", "BEYOND DUE"), GAINS, strict=True))
+GAINED: Final = tuple(zip(("GAIN", "IN WORK", "BEYOND DUE", "COST TO OTHERS"), GAINS, strict=True))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -139,27 +140,21 @@ def table_of(found: Robustness, style: Style) -> str:
     if games:
         titles = [Column("GAME"), *(Column(title, is_number=True) for title, _ in GAINED), Column("OVER THE SEEDS")]
         lines = [
-            [name, *(told(case, figure) for _, figure in GAINED), over(case, GAINED[0][1])]
+            [name, *(told(case, figure) for _, figure in GAINED), over(case.figures[GAINED[0][1]], GAINED[0][1])]
             for name, case in games.items()
         ]
         parts.append(table(titles, lines, style))
     seeds = f"{'seed' if len(found.seeds) == 1 else 'seeds'} {', '.join(map(str, found.seeds))}"
     where = f"{length(round(found.days * DAY_MS))} after {length(round(found.warm_up_days * DAY_MS))}"
     parts.append(f"{found.policy}, {count(len(found.cases), 'case')}, {seeds}, {where}\nresult {found.digest}\n")
-    parts += [f"no figures: {_lacking(one)}\n" for one in found.missing]
-    parts += [f"missed: {_missed(one)}\n" for one in found.missed]
-    return "\n".join(parts)
+    faults = [f"no figures: {_lacking(one)}\n" for one in found.missing]
+    faults += [f"missed: {_missed(one)}\n" for one in found.missed]
+    return "\n".join([*parts, *(["".join(faults)] if faults else [])])
 
 
 def told(case: Case, figure: str) -> str:
     """The median of a figure, in words."""
     return shown(figure, case.figures[figure].median)
-
-
-def over(case: Case, figure: str) -> str:
-    """From the least to the most over the seeds; empty for one."""
-    least, most = case.figures[figure].min, case.figures[figure].max
-    return "" if least == most else f"{shown(figure, least)} to {shown(figure, most)}"
 
 
 def broken(case: Case) -> str:

@@ -51,27 +51,27 @@ def handed_in(strategy: str, policy: Policy, request: Request, work: Work) -> li
     """
     if not request.min_runtime_ms or request.lane:
         return [(request, work)]
+    if strategy == SPLITS:
+        longest_ms = window_bound(policy, request.gpus_per_host).longest_ms
+        part = _replace(request, hosts=1, min_runtime_ms=min(request.min_runtime_ms, longest_ms))
+        return [(part, _replace(work)) for _ in range(request.hosts)] if request.hosts > 1 else [(request, work)]
+    if strategy == SQUATS:
+        return [(request, _replace(work, is_squatting=True))]
+    return [(_lied(strategy, policy, request) if request.is_resumable else request, work)]
+
+
+def _lied(strategy: str, policy: Policy, request: Request) -> Request:
+    """The same work under another window or lane. What cannot be resumed has its timeout for a window anyhow."""
     gpus = request.hosts * request.gpus_per_host
     bound = window_bound(policy, gpus)
-    match strategy:
-        case _ if strategy == SPLITS and request.hosts > 1:
-            window_ms = min(request.min_runtime_ms, window_bound(policy, request.gpus_per_host).longest_ms)
-            part = _replace(request, hosts=1, min_runtime_ms=window_ms)
-            return [(part, _replace(work)) for _ in range(request.hosts)]
-        case _ if strategy == SQUATS:
-            return [(request, _replace(work, is_squatting=True))]
-        case _ if not request.is_resumable:
-            return [(request, work)]  # its window is its timeout, whatever is said
-        case _ if strategy == LONG_WINDOWS:
-            return [(_replace(request, min_runtime_ms=min(bound.longest_ms, request.timeout_ms)), work)]
-        case _ if strategy == SHORT_WINDOWS:
-            return [(_replace(request, min_runtime_ms=bound.shortest_ms), work)]
-        case _ if strategy == DEBUG_LANE and gpus <= policy.debug_max_gpus:
-            window_ms, timeout_ms = policy.debug_max_window_ms, policy.debug_max_timeout_ms
-            lied = _replace(request, lane=_LANE, min_runtime_ms=window_ms, timeout_ms=timeout_ms, on_timeout="requeue")
-            return [(lied, work)]
-        case _:
-            return [(request, work)]
+    if strategy == LONG_WINDOWS:
+        return _replace(request, min_runtime_ms=min(bound.longest_ms, request.timeout_ms))
+    if strategy == SHORT_WINDOWS:
+        return _replace(request, min_runtime_ms=min(bound.shortest_ms, request.timeout_ms))
+    if strategy == DEBUG_LANE and gpus <= policy.debug_max_gpus:
+        window_ms, timeout_ms = policy.debug_max_window_ms, policy.debug_max_timeout_ms
+        return _replace(request, lane=_LANE, min_runtime_ms=window_ms, timeout_ms=timeout_ms, on_timeout="requeue")
+    return request
 
 
 class Resubmitter:

@@ -36,7 +36,7 @@ from fairlease_schemas.robustness import Case, Lacking, Missed, Robustness
 
 Data = dict[str, Any]
 SUITE_FILE: Final = "lab-1024-robust.toml"
-GAINS: Final = ("gain.held", "gain.useful", "gain.beyond")
+GAINS: Final = ("gain.held", "gain.useful", "gain.beyond", "gain.cost_to_others")
 BROKEN: Final = ("preemption.window_breaks", "preemption.loops", "promises.broken")
 _GAME: Final = "game"
 _MAX_BYTES: Final = 1 << 20
@@ -90,8 +90,10 @@ class Run(NamedTuple):
 
 def opened(file: Path | None) -> Opened:
     """The suite of a file, the shipped one without. OSError or WorkloadWrong when it is none."""
-    raw = shipped() if file is None else file.read_bytes()[: _MAX_BYTES + 1]
-    name = SUITE_FILE if file is None else file.name
+    name, raw = SUITE_FILE, shipped()
+    if file is not None:
+        with file.open("rb") as read:
+            name, raw = file.name, read.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
         raise WorkloadWrong(name, [f"is larger than {_MAX_BYTES} bytes: {SUITE_FILE} is the model"])
     try:
@@ -273,19 +275,30 @@ def gains_of(
 
 def _gain(
     project: str, figures: Mapping[str, Number | None], honest: Mapping[str, Number | None] | None
-) -> tuple[float | None, float | None, float | None]:
-    """(held, useful, held beyond its due) more than without the game."""
+) -> tuple[float | None, ...]:
+    """What GAINS are of: held, useful, held beyond its due, and what others fell shorter of theirs, than without it."""
 
     def number(told: Mapping[str, Number | None], name: str) -> float:
         return float(told.get(f"{name}.{project}") or 0)
 
     due = number(honest, _DUE) if honest is not None else 0.0
     if honest is None or not due:
-        return None, None, None
+        return (None,) * len(GAINS)
     held = number(figures, _HELD) - number(honest, _HELD)
     useful = number(figures, _USEFUL) - number(honest, _USEFUL)
     beyond = [max(0.0, number(told, _HELD) - number(told, _DUE)) for told in (figures, honest)]
-    return round(held / due, 6), round(useful / due, 6), round((beyond[0] - beyond[1]) / due, 6)
+    short = [_shortfall(told, project) for told in (figures, honest)]
+    return tuple(round(one / due, 6) for one in (held, useful, beyond[0] - beyond[1], short[0] - short[1]))
+
+
+def _shortfall(told: Mapping[str, Number | None], player: str) -> float:
+    """What the budgets beside this one held less than they were due, those that did, in GPU-hours."""
+    found = 0.0
+    for name, due in told.items():
+        budget = name.removeprefix(f"{_DUE}.")
+        if name.startswith(f"{_DUE}.") and budget != player:
+            found += max(0.0, float(due or 0) - float(told.get(f"{_HELD}.{budget}") or 0))
+    return found
 
 
 _HELD: Final = "fulfilment.held_gpu_h"

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from fairlease.simulator.comparison import shown, span
+from fairlease.simulator.comparison import shown
 from fairlease.simulator.page.paper import Html, joined, tag
 from fairlease.simulator.robustness import BROKEN, GAINS
 from fairlease_schemas.comparison import Range
@@ -21,12 +21,15 @@ _ROW: Final = 24
 _TOP: Final = 60
 _MARKS: Final = ((1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3_600, "1 h"), (21_600, "6 h"))
 _LATER: Final = ((86_400, "1 d"), (604_800, "7 d"), (5_184_000, "60 d"))
-_DISC, _RING, _CROSS, _BOX, _PEAK = "disc", "ring", "cross", "box", "peak"
+_CROWDED: Final = 0.4
+"""A scale that begins below has marks twice as far apart."""
+_DISC, _RING, _CROSS, _BOX, _BLOCK, _PEAK = "disc", "ring", "cross", "box", "block", "peak"
 _SHAPES: Final = {
     _DISC: "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z",
     _RING: "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z",
     _CROSS: "M-5 -5L5 5M-5 5L5 -5",
     _BOX: "M-5 -5h10v10h-10z",
+    _BLOCK: "M-5 -5h10v10h-10z",
     _PEAK: "M0 -6L6 5H-6z",
 }
 
@@ -44,11 +47,11 @@ class _Mark(NamedTuple):
 
 
 # pictures --------------------------------------------------------------------------------------------
-def pictures(found: Robustness) -> dict[str, str]:
-    """Every picture by the name of its file; that of gains where any case has a game."""
+def pictures(found: Robustness, limit: float | None) -> dict[str, str]:
+    """Every picture by the name of its file; that of gains, with their limit, where any case has a game."""
     told = {FAIR: _fairness(found.cases), WAITS: _waits(found.cases)}
     games = {name: case for name, case in found.cases.items() if GAINS[0] in case.figures}
-    return {**told, GAINED: _gains(games)} if games else told
+    return {**told, GAINED: _gains(games, limit)} if games else told
 
 
 def _fairness(cases: dict[str, Case]) -> str:
@@ -60,8 +63,9 @@ def _fairness(cases: dict[str, Case]) -> str:
     values = [case.figures[mark.figure].median for case in cases.values() for mark in marks]
     least = min((value for value in values if value is not None), default=0.0)
     floor = min(0.9, math.floor(least * 10) / 10)
-    steps = round((1 - floor) * 20)
-    grid = [(k / steps, f"{floor * 100 + 5 * k:.0f} %") for k in range(steps + 1)]
+    step = 5 if floor > _CROWDED else 10
+    steps = round((1 - floor) * 100 / step)
+    grid = [(k / steps, f"{floor * 100 + step * k:.0f} %") for k in range(steps + 1)]
     return _dots("What budgets got of their due, and how full the hosts were", cases, marks, grid, _linear(floor, 1))
 
 
@@ -103,7 +107,7 @@ def _dots(
     return _sheet(title, told, shapes, high)
 
 
-def _gains(games: dict[str, Case]) -> str:
+def _gains(games: dict[str, Case], limit: float | None) -> str:
     """Bars from nothing to the left or right, a full one and a hollow one in each row; the limit is dashed."""
     ranges = [case.figures[name] for case in games.values() for name in GAINS[:2]]
     ends = [abs(value) for one in ranges for value in (one.min, one.median, one.max) if value is not None]
@@ -111,9 +115,13 @@ def _gains(games: dict[str, Case]) -> str:
     high = _TOP + 2 * _ROW * len(games)
     place = _linear(-most, most)
     steps = (-most, -most / 2, 0.0, most / 2, most)
-    marks = (_Mark(_BOX, "", "more work done"), _Mark(_DISC, "", "more GPU-time held (line: over the seeds)"))
-    shapes = [*_legend(marks), *_grid([(place(step), f"{step * 100:+.3g} %") for step in steps], high)]
-    shapes.append(tag("path", d=f"M{_LEFT + place(0.02) * _WIDE:.1f} {_TOP}V{high}", class_="limit"))
+    marks = (_Mark(_BLOCK, "", "more GPU-time held (line: over the seeds)"), _Mark(_BOX, "", "more work done"))
+    shapes = [
+        *_legend(marks),
+        *_grid([(place(step), f"{step * 100:+.3g} %" if step else "0 %") for step in steps], high),
+    ]
+    if limit is not None and limit <= most:
+        shapes.append(tag("path", d=f"M{_LEFT + place(limit) * _WIDE:.1f} {_TOP}V{high}", class_="limit"))
     zero = _LEFT + place(0) * _WIDE
     for row, (name, case) in enumerate(games.items()):
         top = _TOP + 2 * _ROW * row
@@ -155,7 +163,7 @@ def _grid(marks: Iterable[tuple[float, str]], high: int) -> list[Html]:
 
 
 def _shape(shape: str, x: float, y: int) -> Html:
-    kind = "full" if shape == _DISC else "hollow"
+    kind = "full" if shape in (_DISC, _BLOCK) else "hollow"
     return tag("path", d=_SHAPES[shape], class_=kind, transform=f"translate({x:.1f} {y})")
 
 
@@ -199,7 +207,7 @@ def part(found: Robustness, all_cases: Iterable[str]) -> str:
     )
     lead = f"`{found.policy}`, {'seed' if len(found.seeds) == 1 else 'seeds'} {seeds}, {found.days:g} days measured"
     lines = [
-        f"{lead} after {found.warm_up_days:g} to warm up; medians over the seeds, broken ones of the worst.",
+        f"{lead} after {found.warm_up_days:g} to warm up; medians over the seeds{_of_two(found)}, broken of the worst.",
         *("", "```sh", command, "```", ""),
         *_table(found.cases),
         *("", f"![What budgets got of their due and how full the hosts were, by case]({FAIR})", ""),
@@ -217,6 +225,10 @@ def part(found: Robustness, all_cases: Iterable[str]) -> str:
         lines += ["Every limit was kept.", ""]
     lines.append(f"Result `{found.digest}` of the suite `{found.suite_digest}`.")
     return "\n".join(lines) + "\n"
+
+
+def _of_two(found: Robustness) -> str:
+    return " (the lower one of the two in the middle)" if len(found.seeds) % 2 == 0 else ""
 
 
 def _table(cases: dict[str, Case]) -> list[str]:
@@ -242,12 +254,19 @@ def _table(cases: dict[str, Case]) -> list[str]:
 
 
 def _games(games: dict[str, Case]) -> list[str]:
-    head = ("game", "gain in GPU-time held", "over the seeds", "gain in work done", "held beyond its due")
+    head = (
+        "game",
+        "gain in GPU-time held",
+        "over the seeds",
+        "gain in work done",
+        "held beyond its due",
+        "cost to others",
+    )
     rows = [
         (
             f"`{name}`",
             shown(GAINS[0], case.figures[GAINS[0]].median),
-            _over(case.figures[GAINS[0]]),
+            over(case.figures[GAINS[0]], GAINS[0]) or "-",
             *(shown(figure, case.figures[figure].median) for figure in GAINS[1:]),
         )
         for name, case in games.items()
@@ -255,10 +274,9 @@ def _games(games: dict[str, Case]) -> list[str]:
     return _lines(head, rows)
 
 
-def _over(found: Range) -> str:
-    if found.min is None or found.min == found.max:
-        return "-"
-    return span(shown(GAINS[0], found.min), shown(GAINS[0], found.max))
+def over(found: Range, figure: str) -> str:
+    """From the least to the most over the seeds, in words; empty where they are one."""
+    return "" if found.min == found.max else f"{shown(figure, found.min)} to {shown(figure, found.max)}"
 
 
 def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
