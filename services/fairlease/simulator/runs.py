@@ -183,8 +183,7 @@ def simulate_lab(
     if tell is not None:
         run.followers.append(lambda world, _record: tell((world.log_time_ms - T0) * 1000 // (period.until_ms - T0)))
     demand.begin()
-    with _seldom_collected():
-        run.engine.run(period.until_ms)
+    run.engine.run(period.until_ms)
     done = run.machines.done_gpu_ms()
     useful = {name: gpu_hours(done.get(name, 0) - before.get(name, 0)) for name in shares(scenario)}
     return {**run.report(digest, rules), "useful_gpu_h": useful}
