@@ -19,7 +19,7 @@ from fairlease.simulator.code import code_digest
 from fairlease.simulator.crew import Play, Result, Wrong
 from fairlease.simulator.exploration import digest_of_policy, whole_of
 from fairlease.simulator.kept import Kept, Setting
-from fairlease.simulator.runs import LAB_NUMBERS
+from fairlease.simulator.lab_numbers import lab_numbers
 from fairlease.simulator.scenario import workload_digest
 from fairlease_schemas.policy import Policy
 
@@ -255,20 +255,21 @@ def test_runs_by_other_rules_are_refused_unless_somebody_asks_for_them(
 
 # a run of its own ------------------------------------------------------------------------------------
 SETTING = Setting(workload_digest(), 1, 1, 1)
+USUAL = lab_numbers(1)
 
 
-def played_alone(setting: Setting, code: str, numbers: Policy = LAB_NUMBERS) -> Any:  # noqa: ANN401 - a line of the file
+def played_alone(setting: Setting, code: str, numbers: Policy = USUAL) -> Any:  # noqa: ANN401 - a line of the file
     return play_point(lambda _permille: None, numbers=numbers, seed=1, setting=setting, file=None, code=code)["run"]
 
 
 def test_a_run_says_what_its_figures_depend_on() -> None:
     found = played_alone(SETTING, code_digest())
-    assert (found.code, found.policy_digest) == (code_digest(), digest_of_policy(LAB_NUMBERS))
-    assert found.numbers == whole_of(LAB_NUMBERS)
+    assert (found.code, found.policy_digest) == (code_digest(), digest_of_policy(USUAL))
+    assert found.numbers == whole_of(USUAL)
 
 
 def test_numbers_reach_the_cell_that_is_played() -> None:
-    found = [played_alone(SETTING, code_digest(), numbers) for numbers in (LAB_NUMBERS, LAB_NUMBERS, Policy())]
+    found = [played_alone(SETTING, code_digest(), numbers) for numbers in (USUAL, USUAL, Policy())]
     assert found[0] == found[1]
     assert found[0].digest != found[2].digest
 

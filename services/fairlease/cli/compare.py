@@ -31,7 +31,7 @@ from fairlease.simulator.page.comparison import comparison_page
 from fairlease.simulator.page.file import problem_of_place, put
 from fairlease.simulator.page.words import FIGURES
 from fairlease.simulator.policies import POLICIES
-from fairlease.simulator.runs import LAB_NUMBERS, simulate_lab
+from fairlease.simulator.runs import simulate_lab
 from fairlease.simulator.scenario import Scenario, must
 from fairlease.simulator.workload_file import LAB_1024, WorkloadWrong, file_of, scenario_of
 from fairlease_schemas.comparison import Comparison, Range, Unplayed
@@ -157,7 +157,7 @@ def play_lab(
     hosts: int,
     measured_ms: int | None,
     warm_up_ms: int | None,
-    numbers: Policy = LAB_NUMBERS,
+    numbers: Policy | None = None,
     file: Path | None = None,
 ) -> Data:
     """One run of the reference workload, or a file's; Wrong when the workload or the policy does not allow it."""

@@ -17,6 +17,7 @@ from fairlease.cli.output import Output, output_of, print_data, print_text
 from fairlease.simulator.code import code_digest
 from fairlease.simulator.exploration import explored
 from fairlease.simulator.kept import Kept, KeptBusy, KeptWrong
+from fairlease.simulator.lab_numbers import lab_numbers
 from fairlease_schemas.comparison import Exploration
 
 
@@ -24,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
     """0 with all figures; 1 with a run that has none, or limits that no point keeps; CommandError for no figures."""
     output = output_of(args)
     _check(args)
-    points = points_asked(args.grid, args.sample, args.sample_seed)
     asked = exploration_asked(args)
+    points = points_asked(args.grid, args.sample, args.sample_seed, lab_numbers(asked.setting.hosts))
     code = code_digest()
     with closing(_kept(args, asked, code)) as kept:
         points = points or list(kept.points.values())

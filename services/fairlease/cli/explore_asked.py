@@ -20,7 +20,6 @@ from fairlease.simulator.crew import Wrong
 from fairlease.simulator.exploration import AIMS, Frame, drawn, points_of, size_of
 from fairlease.simulator.kept import Setting
 from fairlease.simulator.policies import BUDGET_WINDOW
-from fairlease.simulator.runs import LAB_NUMBERS
 from fairlease.simulator.workload_file import WorkloadWrong, file_of, scenario_of
 from fairlease_schemas.comparison import Aim
 from fairlease_schemas.policy import Policy
@@ -45,8 +44,13 @@ class Asked(NamedTuple):
         return frozenset((*self.aims, *self.limits))
 
 
-def points_asked(grid: Sequence[tuple[str, tuple[str, ...]]], sample: int | None, seed: int) -> list[Policy]:
-    """The points of the grid; none where there is no grid. CommandError for a number, a value or a size of no use."""
+def points_asked(
+    grid: Sequence[tuple[str, tuple[str, ...]]], sample: int | None, seed: int, usual: Policy
+) -> list[Policy]:
+    """The points of the grid, `usual` in what it leaves open; none where there is no grid.
+
+    CommandError for a number, a value or a size of no use.
+    """
     values: dict[str, list[Any]] = {}
     for name, texts in grid:
         if name in values:
@@ -61,7 +65,7 @@ def points_asked(grid: Sequence[tuple[str, tuple[str, ...]]], sample: int | None
         text = f"--grid: {size:,} points, and at most {_MAX_POINTS:,} of up to {_MAX_GRID:,} are explored at once"
         raise CommandError(USAGE, text, way_out="take fewer values, or draw some of them with --sample N")
     places = range(size) if sample is None else drawn(size, sample, seed)
-    points = points_of(values, LAB_NUMBERS, places)
+    points = points_of(values, usual, places)
     for point in points:
         judge(point, f" ({name_of({name: getattr(point, name) for name in values})})")
     return points

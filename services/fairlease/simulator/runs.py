@@ -18,6 +18,7 @@ from fairlease.figures.report import gpu_hours, report_of
 from fairlease.simulator.demand import ClosedLoop, shares
 from fairlease.simulator.engine import T0, Engine
 from fairlease.simulator.faults import Upkeep
+from fairlease.simulator.lab_numbers import lab_numbers
 from fairlease.simulator.machines import Machines, SimulationWrong, Stopping, Work, host_up
 from fairlease.simulator.owners import Owners
 from fairlease.simulator.policies import POLICIES
@@ -26,7 +27,6 @@ from fairlease.simulator.scenario import Reweighing, Scenario, lab_1024, reweigh
 from fairlease.simulator.series import Course
 from fairlease.simulator.workload_file import scenario_of, tables_of
 from fairlease.trace.recorded import Outcome, Recorded, Rule, met
-from fairlease.trace.stated import QUIET_PERIOD_MS
 from fairlease.trace.workload import Task, Workload
 from fairlease_schemas import codec
 from fairlease_schemas.commands import ChangeBudget, ChangeMember, ChangePolicy
@@ -44,8 +44,6 @@ TRACE_STOPPING: Final = Stopping(stop_ms=5 * SECOND_MS, save_ms=60 * SECOND_MS)
 FAILED_CODE: Final = 1
 LONGEST_MS: Final = 100 * 366 * DAY_MS
 GARBAGE_THRESHOLD: Final = 200_000
-LAB_NUMBERS: Final = Policy(quiet_period_ms=QUIET_PERIOD_MS)
-"""What lab-1024 is run by unless somebody asks for other numbers."""
 
 
 class Simulation:
@@ -143,11 +141,12 @@ def simulate_lab(
     log: IO[bytes] | None = None,
     file: Path | None = None,
     over: Mapping[str, Any] | None = None,
-    numbers: Policy = LAB_NUMBERS,
+    numbers: Policy | None = None,
     tell: Callable[[int], None] | None = None,
 ) -> Data:
-    """lab-1024, or the workload of a file, on so many hosts (0: the file's) and times, run by these `numbers`.
+    """lab-1024, or the workload of a file, on so many hosts (0: the file's) and times.
 
+    It is run by these `numbers`, or by those that are chosen for a cell of that size.
     `over` is what is different from that workload, in the form of its file.
     `tell` is told with every record how much of the time is over, in permille. SimulationWrong if a job is refused;
     WorkloadWrong, with every problem found, for a file that is no workload; OSError when it cannot be read.
@@ -167,7 +166,7 @@ def simulate_lab(
     stopping = Stopping(stop_ms=stop.stop_s * SECOND_MS, save_ms=stop.save_on_notice_s * SECOND_MS)
     run = Simulation(policy, seed, stopping, period, log)
     names = run.hosts(count, cluster.gpus_per_host, cluster.pool, cluster.hosts_per_block)
-    run.engine.say(ChangePolicy(name=policy, policy=numbers), FOUNDER)
+    run.engine.say(ChangePolicy(name=policy, policy=numbers or lab_numbers(count)), FOUNDER)
     _founded(run, scenario)
     upkeep = Upkeep(run.engine, run.machines, cluster, names, seed, quantiles[FAULT])
     run.followers.append(upkeep.follow)

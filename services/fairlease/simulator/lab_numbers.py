@@ -1,0 +1,22 @@
+"""The numbers of `budget-window` that the reference workload is run by, as exploring found them (docs/policy.md)."""
+
+from typing import Final
+
+from fairlease.trace.stated import QUIET_PERIOD_MS
+from fairlease_schemas.policy import Policy
+from fairlease_schemas.units import MINUTE_MS
+
+HOSTS_PER_SPARE: Final = 100
+
+
+def lab_numbers(hosts: int) -> Policy:
+    """For a cell of so many hosts; a small one keeps none spare."""
+    return Policy(
+        quiet_period_ms=QUIET_PERIOD_MS,
+        debug_spare_hosts=hosts // HOSTS_PER_SPARE,
+        debug_patience_permille=0,
+        licence_window_permille=20,
+        leaf_order="least-attained",
+        move_gain_ms=20 * MINUTE_MS,
+        promise_permille=520,
+    )
