@@ -120,7 +120,7 @@ def test_what_holds_no_runs_is_refused_and_left_as_it_is(path: Path, content: by
         pytest.param(ran(warm_up_ms=0), "warm_up_ms is 0", id="another warm-up"),
         pytest.param(ran(code="d" * 64), "they may decide otherwise", id="other rules"),
         pytest.param(ran(numbers={"margin_permille": 11}), "policy_digest is not that of its numbers", id="changed"),
-        pytest.param(ran(policy=Policy(lookback_ms=0)), "policy.lookback_ms 0 is not within 1-", id="no policy"),
+        pytest.param(ran(policy=Policy(lookback_ms=0)), "policy.lookback_ms 0 is not within 100-", id="no policy"),
         pytest.param(ran(numbers={"margin_permille": "x"}), "line 2 is no run", id="no number"),
         pytest.param(ran(numbers={"marjin": 1}), "numbers has marjin, which no policy here has", id="no such number"),
     ],
