@@ -67,10 +67,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `checkpoint_ms` is when its last checkpoint was confirmed, 0 for never; `caused_gpu_ms` what its victims
     lost when they left for it (2.6). `ending` is the end that was asked for, by `stopped_by` if not its owner,
     `stop_for` the claim it makes room for, `drained_from` the host that drains, with `is_credited` at its
-    deadline, `is_moved` for a move (5.8); `gone` are the parts that have left, in the order of their reports. `ready`
-    are the hosts whose parts may begin, `rendezvous` is where they meet (1.15); `detail` says more about the end that was
-    asked for. `is_clean` when it resumes nothing. `from_step` is the newest step that any attempt before it is known to
-    have saved, 0 for none.
+    deadline, `is_moved` for a move (5.8); `gone` are the parts that have left, in the order of their reports.
+    `ready` are the hosts whose parts may begin, `rendezvous` is where they meet (1.15); `detail` says more about
+    the end that was asked for. `is_clean` when it resumes nothing. `from_step` is the newest step that any attempt
+    before it is known to have saved, 0 for none.
     """
 
     id: AttemptId
