@@ -100,6 +100,28 @@ def test_a_debug_gang_takes_spare_hosts_beside_open_ones() -> None:
     assert set(hosts_of(here, debug)) == set(names(1, 4))
 
 
+def test_a_gang_that_needs_every_host_of_the_pool_is_not_kept_waiting_for_ever() -> None:
+    # rule: 3.1
+    here = cell(3, debug_spare_hosts=1, promises_per_pool=0)
+    running = whole(here, "run")
+    gang = here.submit("gang", "b", hosts=3, gpus_per_host=8, **LONG)
+    assert spare(here) == ()
+    here.gone(running)
+    assert hosts_of(here, gang) == names(1, 2, 3)
+
+
+def test_one_that_has_enough_beside_the_spare_host_leaves_it() -> None:
+    # rule: 3.1
+    here = cell(3, debug_spare_hosts=1, promises_per_pool=0)
+    running = whole(here, "run")
+    gang = here.submit("gang", "b", hosts=2, gpus_per_host=8, **LONG)
+    assert len(spare(here)) == 1
+    assert is_waiting(here, gang)
+    here.gone(running)
+    assert len(hosts_of(here, gang)) == 2
+    assert len(spare(here)) == 1
+
+
 def test_who_waits_beside_a_spare_host_is_told_whose_it_is() -> None:
     # rule: 9.1 3.1
     here = cell(2, debug_spare_hosts=1, promises_per_pool=0)

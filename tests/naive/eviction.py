@@ -130,7 +130,13 @@ def spares(world: World, pool: str, now_ms: int) -> set[str]:
         beside = sum(h.gpus == host.gpus and h.inventory.block.partition("/")[0] == block for h in empty)
         return -host.gpus, beside, block, host.id
 
-    most = min(policy.debug_spare_hosts, len([h for h in there if not h.holds]) // 2) if policy is not None else 0
+    able = [h for h in there if not h.holds and (h.closes_ms is None or h.closes_ms > now_ms)]
+    most = min(policy.debug_spare_hosts, len(able) // 2) if policy is not None else 0
+    for job in world.jobs.values():
+        request = job.request
+        if str(job.phase) == "waiting" and request.hosts > 1 and pool in standing.pools(job):
+            alike = sum(h.gpus == request.gpus_per_host for h in able)
+            most = min(most, alike - request.hosts) if alike >= request.hosts else most
     return {host.id for host in sorted(empty, key=place)[:most]}
 
 

@@ -6,6 +6,7 @@ ends in the host id. Hosts with a hold, and hosts kept for someone else, have no
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -114,8 +115,17 @@ class Room:
         self._kept, self._promised = kept, promised
 
     def spares_wanted(self, policy: Policy) -> int:
-        """How many empty hosts of the pool are for the lane (3.1), if there are so many: never more than half of it."""
-        return min(policy.debug_spare_hosts, len(self.size) // 2)
+        """How many empty hosts of the pool are for the lane (3.1), if there are so many.
+
+        Never more than half of those without a hold, nor one that a gang in line cannot do without.
+        """
+        most = min(policy.debug_spare_hosts, len(self.free) // 2)
+        if most == 0:
+            return 0
+        sound = Counter(self.size[host] for host in self.free)
+        gangs = (of.sample.request for of in self._world.line.classes.values() if self.pool in of.sample.pools)
+        left = [sound[gang.gpus_per_host] - gang.hosts for gang in gangs if gang.hosts > 1]
+        return min([most, *(hosts for hosts in left if hosts >= 0)])
 
     def _spares(self, count: int) -> list[HostId]:
         """So many empty hosts are for the lane (3.1) and for gangs that lost one to a fault (7.7) alone.
