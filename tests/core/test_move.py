@@ -261,18 +261,56 @@ def test_nobody_is_moved_where_he_would_come_back_to_a_smaller_empty_host() -> N
 def test_nobody_is_moved_off_a_small_host_to_which_best_fit_would_bring_him_back() -> None:
     # rule: 5.8 4.1
     here = cell(1, **NUMBERS)
-    here.say(HostUp(incarnation="boot-1", inventory=inventory(2, 2)), "host-002")
-    spare = past(here, "spare", 1)
-    past(here, "other", 4, min_runtime_ms=4 * HOUR)
-    assert hosts_of(here, spare) == names(2)
-    here.submit("pair", "b", gpus_per_host=2, hosts=1, min_runtime_ms=15 * MINUTE, **LONG)
-    past(here, "wide", 2, "b", min_runtime_ms=4 * HOUR)
-    past(here, "waits", 2, "b")
-    here.at(4 * HOUR - 1)
+    for number in (2, 3):
+        here.say(HostUp(incarnation="boot-1", inventory=inventory(number, 2)), names(number)[0])
+    small = idle(here, "small", 1)
+    blocks = [past(here, name, gpus, min_runtime_ms=4 * HOUR) for name, gpus in (("pair", 2), ("other", 4))]
+    assert [hosts_of(here, job) for job in (small, *blocks)] == [names(2), names(3), names(1)]
+    idle(here, "gang", 2, hosts=2)
+    here.at(2 * HOUR)
     assert moves(here) == []
 
 
-def test_who_is_moved_four_times_in_a_day_is_left_alone() -> None:
+def test_two_who_would_both_come_back_are_not_moved_to_and_fro() -> None:
+    """When the first has left, seven are free there and on the other host, and the first host comes first by its id."""
+    # rule: 5.8 4.1
+    here = cell(2, **NUMBERS)
+    full = past(here, "full", 6)
+    pair = [idle(here, name, 1) for name in ("one", "two")]
+    other = past(here, "other", 1, min_runtime_ms=4 * HOUR)
+    assert [hosts_of(here, job) for job in (*pair, other)] == [names(1), names(1), names(2)]
+    here.gone(full)
+    idle(here, "claim", 8)
+    here.at(2 * HOUR)
+    assert moves(here) == []
+
+
+def test_moves_go_on_until_there_is_nothing_to_gain_and_then_end() -> None:
+    """Four hosts with one small job on each: two are made whole, one after the other.
+
+    All six GPUs of the third would have room on the fourth; but best fit would bring the first who leaves back.
+    """
+    # rule: 5.8
+    here = cell(4, **NUMBERS)
+    full = [past(here, f"full-{n}", 8 - n) for n in (1, 2, 3)]
+    jobs = [idle(here, f"job-{n}", n) for n in (1, 2, 3)]
+    jobs.append(past(here, "last", 2, min_runtime_ms=4 * HOUR))
+    assert [hosts_of(here, job)[0] for job in jobs] == list(names(1, 2, 3, 4))
+    for job in full:
+        here.gone(job)
+    idle(here, "gang", 8, hosts=4)
+    told = 0
+    while len(moves(here)) > told:
+        told += 1
+        job = moves(here)[-1].attempt.rpartition("-a")[0]
+        left(here, job)
+        assert here.world.jobs[job].live is not None
+        here.at(told * 10 * MINUTE)
+    assert told == 2
+    assert [hosts_of(here, job) for job in jobs] == [names(3), names(3), names(3), names(4)]
+
+
+def test_a_move_counts_for_the_brake() -> None:
     # rule: 5.8 5.7
     here, one, _ = two(brake_count=1)
     waiting = claim(here)
