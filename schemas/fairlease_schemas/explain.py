@@ -99,8 +99,9 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt: where it ran, since when, how it ended; `detail` is what the agent said of an end without a code.
 
     One that was told to leave says for whom: `stop_for` is the job it made room for, `drained_from` the host that
-    drains. `not_ready` are the hosts that a gang's start waits for, the first four in rank order of `late_hosts` in
-    all, and none once the attempt is over; `rendezvous` is where its ranks meet.
+    drains, `is_moved` that it had room elsewhere and made its host whole (5.8). `not_ready` are the hosts that a gang's
+    start waits for, the first four in rank order of `late_hosts` in all, and none once the attempt is over;
+    `rendezvous` is where its ranks meet.
     `evidence` are the digests of what is kept of its end, by host, of at most eight, the first to end first.
     """
 
@@ -123,6 +124,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     rendezvous: str = ""
     evidence: dict[str, str] = {}
     late_hosts: int = 0
+    is_moved: bool = False
 
 
 class JobView(View, frozen=True, kw_only=True, tag_field="kind", tag="Job"):

@@ -72,6 +72,30 @@ def test_a_leaf_keeps_its_own_order_beside_others() -> None:
     assert known == ["a-small", "b-big"]
 
 
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        pytest.param("fifo", "tiny small long big", id="one that asks for none has the policy's"),
+        pytest.param("least-attained", "big long small tiny", id="one with an order of its own keeps it"),
+    ],
+)
+def test_the_policy_has_an_order_for_leaves_without_one(own: str, expected: str) -> None:
+    # rule: 3.2
+    here = change(cell(promises_per_pool=0, leaf_order="smallest"), "a", order=own)
+    jobs = crowd(here, ("big", 2, 120), ("long", 1, 180), ("small", 2, 20), ("tiny", 1, 15))
+    assert order_of(here, jobs) == expected
+
+
+def test_the_order_of_the_policy_is_not_that_of_the_lane_or_of_idle_work() -> None:
+    # rule: 3.1 3.2 3.3
+    here = cell(promises_per_pool=0, leaf_order="smallest")
+    full = whole(here, "full", "b")
+    spare = [idle(here, f"i{n}", gpus=4 - n, settle=False) for n in range(2)]
+    here.settle()
+    here.gone(full)
+    assert grants(here)[1:] == spare
+
+
 def test_the_lane_and_idle_work_go_by_submission_whatever_the_leaf_says() -> None:
     # rule: 3.1 3.2 3.3
     here = change(cell(promises_per_pool=0), "a", order="smallest")

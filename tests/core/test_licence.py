@@ -31,9 +31,9 @@ def node(budget: str, spent: int, entitled: int = 1_000, parent: str = "") -> No
 
 
 def permit(
-    *nodes: NodeStanding, window: int, leaf: str = "a", licence: Licence = UNDER, margin: int = MARGIN
+    *nodes: NodeStanding, window: int, leaf: str = "a", licence: Licence = UNDER, margin: int = MARGIN, part: int = 0
 ) -> Permit:
-    return Permit(Scales(nodes), leaf, licence, window_gpu_ms=window, margin_permille=margin)
+    return Permit(Scales(nodes), leaf, licence, window_gpu_ms=window, margin_permille=margin, window_permille=part)
 
 
 # the comparison -------------------------------------------------------------------------------------
@@ -99,6 +99,36 @@ def test_a_debug_claim_above_its_share_is_still_compared() -> None:
     # rule: 3.5
     over = permit(node("a", 1_500), node("b", 1_700), window=100, licence=Licence.DEBUG)
     assert over.over("b")
+
+
+@pytest.mark.parametrize(
+    ("part", "theirs", "may_evict"),
+    [
+        pytest.param(0, 150_000, False, id="without a part the whole window counts"),
+        pytest.param(0, 150_001, True, id="and is outweighed by more"),
+        pytest.param(100, 10_001, True, id="a tenth of what the side is entitled to"),
+        pytest.param(100, 10_000, False, id="one GPU-millisecond less outweighs nobody"),
+        pytest.param(2_000, 150_000, False, id="a part that is larger than the window leaves it whole"),
+        pytest.param(2_000, 150_001, True, id="and it is outweighed as without"),
+        pytest.param(1, 101, True, id="a thousandth"),
+        pytest.param(1, 100, False, id="a thousandth, one less"),
+    ],
+)
+def test_a_new_window_counts_at_most_a_part_of_the_entitlement(part: int, theirs: int, may_evict: bool) -> None:
+    # rule: 5.2
+    ours, victim = node("a", 0, 100_000), node("b", theirs, 100_000)
+    found = permit(ours, victim, window=150_000, margin=0, part=part)
+    assert found.over("b") is may_evict
+    assert bool(found.signature(("b",))[2]) is may_evict, "asked of all leaves at once it is the same"
+
+
+def test_the_part_is_of_the_side_that_is_compared_not_of_the_leaf() -> None:
+    """At the level where both sides part, `org` is entitled to twice what its leaf is."""
+    # rule: 5.2
+    tree = (node("org", 0, 200_000), node("a", 0, 100_000, "org"), node("b", 20_001, 200_000), node("c", 0, 0, "org"))
+    assert permit(*tree, window=150_000, margin=0, part=100).over("b")
+    tree = (node("org", 0, 200_000), node("a", 0, 100_000, "org"), node("b", 20_000, 200_000), node("c", 0, 0, "org"))
+    assert not permit(*tree, window=150_000, margin=0, part=100).over("b")
 
 
 TREE = (

@@ -5,6 +5,7 @@ import pytest
 from fairlease_schemas.commands import CancelJob
 from fairlease_schemas.reasons import Evidence, Reason, ReasonBegan, ReasonEnded
 from tests.core.bench import (
+    DEBUG,
     LONG,
     cell,
     evicted,
@@ -201,3 +202,26 @@ def test_a_gang_waits_for_the_instant_at_which_all_its_victims_are_cheapest_toge
     (began,) = told(here, "b/h100/2x8/1800000ms")
     assert isinstance(began, ReasonBegan)
     assert began.evidence.for_ms == 4 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("permille", "waits"),
+    [
+        pytest.param(1000, True, id="all of it"),
+        pytest.param(600, True, id="three minutes of five, and the checkpoint is due in three"),
+        pytest.param(599, False, id="a little less"),
+        pytest.param(0, False, id="none"),
+    ],
+)
+def test_the_lane_has_a_part_of_patience(permille: int, waits: bool) -> None:
+    # rule: 5.5 3.1
+    here, spare = saving(every_ms=20 * MINUTE, at_ms=17 * MINUTE, debug_patience_permille=permille)
+    here.submit("claim", "b", gpus_per_host=8, **DEBUG)
+    assert victims(here) == ([] if waits else [spare])
+
+
+def test_and_others_have_all_of_it_whatever_the_lane_has() -> None:
+    # rule: 5.5
+    here, _ = saving(every_ms=20 * MINUTE, at_ms=17 * MINUTE, debug_patience_permille=0)
+    whole(here, "claim", "b")
+    assert victims(here) == []

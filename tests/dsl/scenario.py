@@ -165,7 +165,7 @@ class Scribe:
                 return f"{self._job(event.job)} granted {hosts} as {event.licence}"
             case cycle.EvictionOrdered():
                 loss = f", {_gpu_time(event.lost_gpu_ms)} lost" if event.lost_gpu_ms else ""
-                return f"{self._job(event.attempt)} must leave for {self._job(event.claim)}{loss}"
+                return f"{self._job(event.attempt)} must leave for {self._left_for(event)}{loss}"
             case cycle.ReservationMade():
                 return f"{_shorts(event.hosts)} kept for {self._job(event.job)}"
             case cycle.ReservationEnded():
@@ -184,6 +184,12 @@ class Scribe:
                 return f"cycle abandoned, {event.missing} is missing"
             case _:
                 return self._life(event)
+
+    def _left_for(self, event: cycle.EvictionOrdered) -> str:
+        """Whose room an eviction makes: a claim's, a drain's, or a whole host."""
+        if event.licence is cycle.Licence.MOVE:
+            return "a whole host"
+        return f"the drain of {_short(event.drain)}" if event.drain else self._job(event.claim)
 
     def _life(self, event: Event) -> str:
         match event:

@@ -28,6 +28,7 @@ POLICIES = (
     Policy(rank_period_ms=SELDOM, max_classes_per_pool=1, max_grants_per_cycle=1),
     Policy(rank_period_ms=SELDOM, lookback_ms=HOUR, entitlement_floor_ms=0, retry_backoff_ms=0),
     Policy(rank_period_ms=MINUTE, max_classes_per_pool=2, max_grants_per_cycle=2, debug_per_person=1),
+    Policy(rank_period_ms=SELDOM, debug_spare_hosts=1, move_gain_ms=HOUR, leaf_order="smallest"),
 )
 
 

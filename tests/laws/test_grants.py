@@ -103,10 +103,15 @@ def test_no_gpu_is_held_twice_and_gangs_are_whole_on_open_hosts(examples: int) -
 
 
 def see_evictions(cell: Cell, record: Record) -> None:
-    """Victims are idle or past their window, and leave for a claim above idle that they make room for."""
+    """Victims are idle or past their window, and leave for a claim above idle that they make room for, or by a move."""
     victims: list[EvictionOrdered] = []
     for event in record.events:
-        if isinstance(event, EvictionOrdered):
+        if isinstance(event, EvictionOrdered) and event.licence is Licence.MOVE:
+            job = cell.world.jobs[job_of(event.attempt)]
+            over_ms = job.attempts[-1].granted_ms + job.attempts[-1].window_ms
+            assert over_ms <= cell.world.log_time_ms, "a window was broken"
+            assert (event.claim, event.drain) == ("", "")
+        elif isinstance(event, EvictionOrdered):
             victims.append(event)
         elif isinstance(event, ReservationMade):
             _is_needed_and_enough(cell, event, [v for v in victims if v.claim == event.job])

@@ -1,5 +1,7 @@
 """What every eviction keeps in any living cell: windows, licences, sufficiency, and no way round in circles (5)."""
 
+from hypothesis import strategies as st
+
 from fairlease.core.world import World
 from fairlease_schemas.cycle import (
     EvictionOrdered,
@@ -11,13 +13,20 @@ from fairlease_schemas.cycle import (
 from fairlease_schemas.envelope import Record
 from fairlease_schemas.ids import job_of
 from fairlease_schemas.job import AttemptEnded
+from tests.dsl.cell import HOUR, MINUTE, SECOND
 from tests.laws.examine import at_length, examine
+from tests.naive import eviction as naive
 from tests.naive import standing as slow
-from tests.naive.living import Law, Life, Living, Submit, lives, often
+from tests.naive.living import GPUS, STEPS, Law, Life, Living, Submit, Wait, lives, often, policies, submits
 
 
 def evictions(record: Record) -> list[EvictionOrdered]:
     return [event for event in record.events if isinstance(event, EvictionOrdered)]
+
+
+def claimed(record: Record) -> list[EvictionOrdered]:
+    """Those that are for a claim."""
+    return [event for event in evictions(record) if event.licence is not Licence.MOVE]
 
 
 class NoWindowIsBroken(Law):
@@ -56,7 +65,7 @@ class EveryVictimIsLicensed(Law):
         for event in record.events:
             if isinstance(event, ReservationMade):
                 self._promised(world, event, self._numbers(world, record, event.pool, numbers))
-            if not isinstance(event, EvictionOrdered):
+            if not isinstance(event, EvictionOrdered) or event.licence is Licence.MOVE:
                 continue
             claim, found = world.jobs[event.claim], world.attempt(event.attempt)
             assert found is not None
@@ -101,7 +110,7 @@ class EveryVictimIsLicensed(Law):
         assert world.policy is not None
         ours, theirs = (numbers[name] for name in found)
         margin = 0 if is_debug else world.policy.margin_permille
-        window = claim.gpus * slow.window_ms(claim)
+        window = slow.counted_ms(ours, claim.gpus * slow.window_ms(claim), world.policy.licence_window_permille)
         assert is_debug or ours.spent < ours.entitled, f"{found[0]} is at its share and {event.claim} evicts"
         assert slow.outweighs(ours, theirs, window, margin), f"{event.claim} evicts {event.attempt}: {ours} {theirs}"
 
@@ -113,7 +122,7 @@ class EveryPlanSuffices(Law):
         world = cell.world
         plans = {event.job: event for event in record.events if isinstance(event, ReservationMade)}
         by_claim: dict[str, list[str]] = {}
-        for event in evictions(record):
+        for event in claimed(record):
             by_claim.setdefault(event.claim, []).append(event.attempt)
         for name, plan in plans.items():
             victims = by_claim.get(name, [])
@@ -146,7 +155,7 @@ class OneSetAtATime(Law):
     """
 
     def before(self, cell: Living, record: Record) -> None:
-        for event in evictions(record):
+        for event in claimed(record):
             kept = cell.world.reservations.get(event.claim)
             assert kept is None or kept.is_part, f"a second set of victims for {event.claim}"
         made = [event.job for event in record.events if isinstance(event, ReservationMade)]
@@ -167,7 +176,7 @@ class NoLoops(Law):
     def before(self, cell: Living, record: Record) -> None:
         world = cell.world
         for event in record.events:
-            if isinstance(event, EvictionOrdered):
+            if isinstance(event, EvictionOrdered) and event.licence is not Licence.MOVE:
                 loser, winner = world.jobs[job_of(event.attempt)], world.jobs[event.claim]
                 attempt = loser.live
                 assert attempt is not None
@@ -194,6 +203,55 @@ class KeptHostsAreForTheirClaim(Law):
                     assert not hosts & set(reservation.hosts), f"{event.job} was granted on hosts kept for {name}"
 
 
+class MovesMakeHostsWhole(Law):
+    """Rule 5.8: one host of a pool at a time, all who stand there, for a price, where somebody wants it whole."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def before(self, cell: Living, record: Record) -> None:
+        world, policy = cell.world, cell.world.policy
+        moved: dict[str, list[EvictionOrdered]] = {}
+        for event in evictions(record):
+            if event.licence is Licence.MOVE:
+                assert (event.claim, event.drain, event.is_deadline) == ("", "", False)
+                found = world.attempt(event.attempt)
+                assert found is not None
+                assert len(found[1].hosts) == 1, f"{event.attempt} is moved and stands on {found[1].hosts}"
+                moved.setdefault(found[1].hosts[0], []).append(event)
+        pools = [world.fleet.hosts[host].inventory.pool for host in moved]
+        assert len(pools) == len(set(pools)), f"in one pool two hosts at once: {list(moved)}"
+        for host, events in moved.items():
+            assert policy is not None
+            known = world.fleet.hosts[host]
+            pool = known.inventory.pool
+            stand = {occupant for occupant in world.fleet.occupants(host) if occupant}
+            assert stand == {event.attempt for event in events}, f"{host} is not whole when they are gone"
+            lost, hole = sum(event.lost_gpu_ms for event in events), naive.free_on(world, host)
+            assert lost <= hole * policy.move_gain_ms, f"{lost} is lost for a hole of {hole} on {host}"
+            assert naive.can_move(world, policy, pool, host, record.at_ms), f"not all have room elsewhere: {events}"
+            waiting = [job.request for job in world.jobs.values() if str(job.phase) == "waiting"]
+            is_asked = any(r.gpus_per_host == known.gpus for r in waiting)
+            is_short = len(naive.spares(world, pool, record.at_ms)) < policy.debug_spare_hosts
+            assert is_asked or is_short, f"nobody waits for {host}"
+            self.made += 1
+
+
+class SpareHostsAreForTheLane(Law):
+    """Rules 3.1, 7.7: an empty host that is spare is granted to the lane, or to a gang of which a fault left a part."""
+
+    def before(self, cell: Living, record: Record) -> None:
+        world = cell.world
+        spare = {host for pool in world.fleet.pools() for host in naive.spares(world, pool, record.at_ms)}
+        for event in record.events:
+            if isinstance(event, GangGranted):
+                kept = world.reservations.get(event.job)
+                for part in event.parts:
+                    is_let_in = event.licence is Licence.DEBUG or (kept is not None and kept.is_part)
+                    assert part.host not in spare or is_let_in, f"{event.attempt} has the spare {part.host}"
+                    spare.discard(part.host)
+
+
 class ChainsEnd(Law):
     """At one log time nobody is told to leave more often than there are jobs that may start inside a window."""
 
@@ -210,7 +268,42 @@ class ChainsEnd(Law):
             assert self._told[name] <= len(cell.jobs), f"{name} is told to leave again and again at {self._at_ms}"
 
 
-ALL = (NoWindowIsBroken, EveryVictimIsLicensed, EveryPlanSuffices, OneSetAtATime, NoLoops, KeptHostsAreForTheirClaim)
+ALL = (
+    NoWindowIsBroken,
+    EveryVictimIsLicensed,
+    EveryPlanSuffices,
+    OneSetAtATime,
+    NoLoops,
+    KeptHostsAreForTheirClaim,
+    MovesMakeHostsWhole,
+    SpareHostsAreForTheLane,
+)
+MOVING = policies(
+    debug_spare_hosts=st.sampled_from((0, 1, 2)),
+    move_gain_ms=st.sampled_from((HOUR, 24 * HOUR)),
+    margin_permille=st.just(10**6),
+    promises_per_pool=st.sampled_from((0, 0, 1)),
+)
+SMALL = submits(
+    leaf=st.integers(0, 1),
+    gpus=st.sampled_from((1, 1, 1, 2, 2, 3)),
+    window_ms=st.sampled_from((0, 0, 0, MINUTE)),
+    runs_ms=st.sampled_from((20 * MINUTE, HOUR, 9 * HOUR)),
+    timeout_ms=st.just(12 * HOUR),
+    grace_ms=st.sampled_from((0, 30 * SECOND)),
+    saves_ms=st.sampled_from((0, MINUTE)),
+    stop_permille=st.sampled_from((0, 0, 1000)),
+)
+WHOLE = submits(
+    leaf=st.integers(0, 1),
+    hosts=st.sampled_from((1, 1, 2)),
+    gpus=st.just(GPUS),
+    window_ms=st.just(0),
+    runs_ms=st.sampled_from((5 * MINUTE, 9 * HOUR)),
+    timeout_ms=st.just(12 * HOUR),
+)
+PAUSES = st.builds(Wait, ms=st.sampled_from((2 * MINUTE, 21 * MINUTE, HOUR)))
+SMALL_WORK = st.sampled_from((SMALL,) * 6 + (WHOLE,) * 2 + (PAUSES,) * 3 + (STEPS,)).flatmap(lambda kind: kind)
 
 
 @at_length
@@ -226,9 +319,24 @@ def test_the_lane_evicts_nobody_of_the_lane(examples: int) -> None:
     """Rule 3.5, where there is little else than debug work."""
 
     def law(life: Life) -> None:
-        Living(life, EveryVictimIsLicensed()).live()
+        Living(life, EveryVictimIsLicensed(), SpareHostsAreForTheLane()).live()
 
     examine(law, lives(often(submits=1, debugs=4, waits=4)), examples)
+
+
+@at_length
+def test_moves_make_hosts_whole_and_come_to_rest(examples: int) -> None:
+    """Rule 5.8, where much is small and idle; at once, so that nothing but the rule ends a row of moves."""
+    seen: list[int] = []
+
+    def law(life: Life) -> None:
+        moves = MovesMakeHostsWhole()
+        roomy = life._replace(hosts=max(3, life.hosts))
+        Living(roomy, moves, SpareHostsAreForTheLane(), ChainsEnd(), NoWindowIsBroken()).live()
+        seen.append(moves.made)
+
+    examine(law, lives(SMALL_WORK, MOVING, least=20, has_caps=False), examples)
+    assert sum(made > 0 for made in seen) >= examples // 20, f"moves are seldom seen: {seen}"
 
 
 @at_length

@@ -1,13 +1,14 @@
 """Who may be asked to leave, by whom, at what cost, and by when hosts can be free, the slow way (decisions.md 5, 6).
 
 Every set of attempts and every set of hosts is tried. `Tenant` is an attempt as the rules see it; `Side` is a
-claim with the numbers its licence rests on.
+claim with the numbers its licence rests on. So are moves (5.8): every way to put the tenants elsewhere is tried.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
+from fairlease.core.host import Host
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence
 from fairlease_schemas.policy import Policy
@@ -38,7 +39,7 @@ class Tenant(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A claim of `leaf` with its licence: the numbers of every node, the new window, the margin."""
+    """A claim of `leaf` with its licence: the numbers of every node, the new window, the margin, what part counts."""
 
     leaf: str
     licence: Licence
@@ -46,6 +47,7 @@ class Side(NamedTuple):
     numbers: dict[str, standing.Number]
     tree: standing.Tree
     margin_permille: int
+    window_permille: int = 0
 
 
 def tenants(world: World, policy: Policy, pool: str, now_ms: int) -> list[Tenant]:
@@ -96,7 +98,8 @@ def is_licensed(side: Side, tenant: Tenant) -> bool:
     ours, theirs = (side.numbers[name] for name in found)
     margin = 0 if is_debug else side.margin_permille
     is_below = is_debug or ours.spent < ours.entitled
-    return is_below and standing.outweighs(ours, theirs, side.window_gpu_ms, margin)
+    new_gpu_ms = standing.counted_ms(ours, side.window_gpu_ms, side.window_permille)
+    return is_below and standing.outweighs(ours, theirs, new_gpu_ms, margin)
 
 
 def is_evictable(side: Side, tenant: Tenant) -> bool:
@@ -105,11 +108,55 @@ def is_evictable(side: Side, tenant: Tenant) -> bool:
 
 
 def open_hosts(world: World, pool: str, now_ms: int, owner: str = "") -> list[str]:
-    """Hosts without a hold that are neither kept nor promised, but for what is promised to `owner`."""
+    """Hosts without a hold that are neither kept, spare nor promised, but for what is promised to `owner`."""
     closed = {h for r in world.reservations.values() if now_ms < r.expires_ms for h in r.hosts}
     closed |= {h for p in world.promises.values() if p.job != owner for h in p.hosts}
+    closed |= spares(world, pool, now_ms)
     found = [h.id for h in world.fleet.hosts.values() if h.inventory.pool == pool and not h.holds]
     return sorted(set(found) - closed)
+
+
+def spares(world: World, pool: str, now_ms: int) -> set[str]:
+    """Rule 3.1: the empty hosts for the lane, the largest first, where fewest are empty; at most half of the pool."""
+    policy = world.policy
+    closed = {h for r in world.reservations.values() if now_ms < r.expires_ms for h in r.hosts}
+    closed |= {h for p in world.promises.values() for h in p.hosts}
+    there = [host for host in world.fleet.hosts.values() if host.inventory.pool == pool]
+    sound = [h for h in there if not h.holds and (h.drain is None or h.drain.is_queued)]
+    empty = [h for h in sound if h.id not in closed and free_on(world, h.id) == h.gpus]
+
+    def place(host: Host) -> tuple[int, int, str, str]:
+        block = host.inventory.block.partition("/")[0]
+        beside = sum(h.gpus == host.gpus and h.inventory.block.partition("/")[0] == block for h in empty)
+        return -host.gpus, beside, block, host.id
+
+    able = [h for h in there if not h.holds and (h.closes_ms is None or h.closes_ms > now_ms)]
+    most = min(policy.debug_spare_hosts, len(able) // 2) if policy is not None else 0
+    for job in world.jobs.values():
+        request = job.request
+        if str(job.phase) == "waiting" and request.hosts > 1 and pool in standing.pools(job):
+            alike = sum(h.gpus == request.gpus_per_host for h in able)
+            most = min(most, alike - request.hosts) if alike >= request.hosts else most
+    return {host.id for host in sorted(empty, key=place)[:most]}
+
+
+def can_move(world: World, policy: Policy, pool: str, host: str, now_ms: int) -> bool:
+    """Rule 5.8, but for the price: everybody on the host may go, and there is a way to put all into other holes."""
+    here = tenants(world, policy, pool, now_ms)
+    open_now = open_hosts(world, pool, now_ms)
+    sizes = {name: world.fleet.hosts[name].gpus for name in open_now}
+    holes = {name: free_on(world, name) for name in open_now if 0 < free_on(world, name) < sizes[name]}
+    if host not in holes or any(t.is_stopping and t.on.keys() & holes.keys() for t in here):
+        return False
+    there = [t for t in here if host in t.on]
+    if not there or any(len(t.on) > 1 or not (t.is_idle or t.is_past) for t in there):
+        return False
+    others = [name for name in holes if name != host]
+    for ways in product(others, repeat=len(there)):
+        filled = {name: sum(t.on[host] for t, way in zip(there, ways, strict=True) if way == name) for name in others}
+        if all(filled[name] <= holes[name] for name in others):
+            return True
+    return False
 
 
 def free_on(world: World, host: str) -> int:

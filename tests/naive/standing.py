@@ -274,6 +274,11 @@ def sides(tree: Tree, claimant: str, victim: str) -> tuple[str, str] | None:
     return None
 
 
+def counted_ms(ours: Number, window_gpu_ms: int, window_permille: int) -> int:
+    """How much of a new window rule 5.2 counts: all of it, or at most so much of what the side is entitled to."""
+    return min(window_gpu_ms, ours.entitled * window_permille // 1000) if window_permille else window_gpu_ms
+
+
 def outweighs(ours: Number, theirs: Number, window_gpu_ms: int, margin_permille: int) -> bool:
     """Rule 5.2 as it is written."""
     if ours.entitled == 0:

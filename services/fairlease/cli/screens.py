@@ -349,7 +349,7 @@ def _job(view: JobView, now_ms: int, style: Style) -> str:
         ),
         style.width,
     )
-    has_left = any(attempt.stop_for or attempt.drained_from for attempt in view.attempts)
+    has_left = any(attempt.stop_for or attempt.drained_from or attempt.is_moved for attempt in view.attempts)
     columns = (
         Column("ATTEMPT", is_number=True),
         Column("POOL"),
@@ -381,6 +381,8 @@ def _readiness(view: JobView) -> str:
 
 def _attempt_row(attempt: AttemptView, now_ms: int, *, has_left: bool) -> tuple[str, ...]:
     left_for = f"the drain of {attempt.drained_from}" if attempt.drained_from else attempt.stop_for
+    if attempt.is_moved:
+        left_for = "a whole host"
     ran = ""
     if attempt.started_ms is not None:
         ran = length(max((attempt.ended_ms or now_ms) - attempt.started_ms, 0))

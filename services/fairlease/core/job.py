@@ -67,10 +67,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `checkpoint_ms` is when its last checkpoint was confirmed, 0 for never; `caused_gpu_ms` what its victims
     lost when they left for it (2.6). `ending` is the end that was asked for, by `stopped_by` if not its owner,
     `stop_for` the claim it makes room for, `drained_from` the host that drains, with `is_credited` at its
-    deadline; `gone` are the parts that have left, in the order of their reports. `ready` are the hosts whose parts
-    may begin, `rendezvous` is where they meet (1.15); `detail` says more about the end that was asked for. `is_clean`
-    when it resumes nothing. `from_step` is the newest step that any attempt before it is known to have saved, 0 for
-    none.
+    deadline, `is_moved` for a move (5.8); `gone` are the parts that have left, in the order of their reports.
+    `ready` are the hosts whose parts may begin, `rendezvous` is where they meet (1.15); `detail` says more about
+    the end that was asked for. `is_clean` when it resumes nothing. `from_step` is the newest step that any attempt
+    before it is known to have saved, 0 for none.
     """
 
     id: AttemptId
@@ -103,6 +103,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str = ""
     is_clean: bool = False
     from_step: int = 0
+    is_moved: bool = False
 
     @property
     def is_go(self) -> bool:
@@ -277,7 +278,7 @@ def grant(job: Job, event: GangGranted, address: Address, at_ms: int) -> Job:
 
 
 def preempt(job: Job, event: EvictionOrdered, at_ms: int) -> Job:
-    """The job with its live attempt told to leave for a claim, or for a drain, which the brake does not count."""
+    """The job with its live attempt told to leave; for a drain the brake does not count it."""
     is_first = job.live is not None and job.live.ending is None
     job = stop(job, End.PREEMPTED, event.grace_ms, at_ms, claim=event.claim)
     if event.drain:
@@ -286,6 +287,8 @@ def preempt(job: Job, event: EvictionOrdered, at_ms: int) -> Job:
             return job
         told = replace(attempt, drained_from=event.drain, is_credited=event.is_deadline)
         return replace(job, attempts=(*job.attempts[:-1], told))
+    if event.licence is Licence.MOVE and job.live is not None and is_first:
+        job = replace(job, attempts=(*job.attempts[:-1], replace(job.live, is_moved=True)))
     if job.is_idle_work or not is_first:
         return job
     return replace(job, preemptions_ms=(*job.preemptions_ms[1 - KEPT_PREEMPTIONS :], at_ms))

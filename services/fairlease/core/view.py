@@ -256,6 +256,7 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         detail=attempt.detail or next((part.detail for part in attempt.gone if part.detail), ""),
         stop_for=attempt.stop_for,
         drained_from=attempt.drained_from,
+        is_moved=attempt.is_moved,
         not_ready=told_of(late)[0],
         rendezvous=str(attempt.rendezvous) if attempt.rendezvous is not None else "",
         evidence=dict([(part.host, part.evidence) for part in attempt.gone if part.evidence][:MAX_EVIDENCE]),

@@ -11,12 +11,12 @@ from fairlease.core.departures import protected_until_ms
 from fairlease.core.job import Attempt, Job, replace
 from fairlease.core.metrics.integral import Period
 from fairlease.core.metrics.progress import Cut, cut_of, has_run_before
-from fairlease_schemas.cycle import EvictionOrdered
+from fairlease_schemas.cycle import EvictionOrdered, Licence
 from fairlease_schemas.ids import AttemptId, BudgetId, JobId
 from fairlease_schemas.job import End
 from fairlease_schemas.policy import Policy
 
-CLAIM, PROMISE, DRAIN, DEADLINE = "claim", "promise", "drain", "deadline"
+CLAIM, PROMISE, DRAIN, DEADLINE, MOVE = "claim", "promise", "drain", "deadline", "move"
 _FAULTS = frozenset((End.FAULT, End.LOST))
 _REFUSED = frozenset((End.START_FAILED, End.RESUME_REFUSED, End.FAILED, *_FAULTS))
 """Ends of an attempt before it ran by which a resume has failed; who is told to leave before that failed at nothing."""
@@ -93,6 +93,7 @@ class Evictions:
         if not is_counted:
             return
         reason = (DEADLINE if event.is_deadline else DRAIN) if event.drain else PROMISE if is_promised else CLAIM
+        reason = MOVE if event.licence is Licence.MOVE else reason
         by_licence = self._evicted.setdefault(reason, {})
         by_licence[str(event.licence)] = by_licence.get(str(event.licence), 0) + 1
         self._costs["preempted"].count += 1

@@ -6,6 +6,7 @@ ends in the host id. Hosts with a hold, and hosts kept for someone else, have no
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -21,6 +22,7 @@ from fairlease.core.state import Promise
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Part
 from fairlease_schemas.ids import HostId, JobId, PoolId
+from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason
 
 NOBODY: JobId = ""
@@ -106,11 +108,24 @@ class Room:
         for name in dict.fromkeys((*kept, *promised)):
             self._unlist(name)
         policy = world.policy
-        self.spare = self._spares(policy.debug_spare_hosts) if policy is not None else []
+        self.spare = self._spares(self.spares_wanted(policy)) if policy is not None else []
         for name in self.spare:
             self._unlist(name)
             kept[name] = NOBODY
         self._kept, self._promised = kept, promised
+
+    def spares_wanted(self, policy: Policy) -> int:
+        """How many empty hosts of the pool are for the lane (3.1), if there are so many.
+
+        Never more than half of those without a hold, nor one that a gang in line cannot do without.
+        """
+        most = min(policy.debug_spare_hosts, len(self.free) // 2)
+        if most == 0:
+            return 0
+        sound = Counter(self.size[host] for host in self.free)
+        gangs = (of.sample.request for of in self._world.line.classes.values() if self.pool in of.sample.pools)
+        left = [sound[gang.gpus_per_host] - gang.hosts for gang in gangs if gang.hosts > 1]
+        return min([most, *(hosts for hosts in left if hosts >= 0)])
 
     def _spares(self, count: int) -> list[HostId]:
         """So many empty hosts are for the lane (3.1) and for gangs that lost one to a fault (7.7) alone.
@@ -225,6 +240,9 @@ class Room:
             chosen = self._together(sorted({*whole, *kept}), shape)
         if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
+        if chosen is None and is_lane:
+            kept = (h for h in self.spare if self._is_spare(h) and self.has_room(h, shape))
+            chosen = self._together(sorted({*whole, *kept}), shape)
         if chosen is None:
             self._note_full(shape, job)
         return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
@@ -277,6 +295,16 @@ class Room:
         """Open hosts with work and room beside it, by id: how many GPUs are free there."""
         begun = ((host, free) for free, hosts in self._begun.items() if free for host in hosts)
         return dict(sorted(begun))
+
+    def has_empty(self, shape: Shape, below: int) -> bool:
+        """Whether there is an open empty host with fewer GPUs than that which one part of the shape fits on."""
+        return any(
+            self.has_room(host, shape)
+            for size, blocks in self._empty.items()
+            if shape.gpus_per_host <= size < below
+            for hosts in blocks.values()
+            for host in hosts
+        )
 
     def _is_spare(self, host: HostId) -> bool:
         """Whether the host is kept for the lane, and nobody has begun there."""

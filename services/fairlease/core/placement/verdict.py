@@ -18,7 +18,7 @@ import msgspec
 
 from fairlease.core.fairshare.scales import Node
 from fairlease.core.placement.blocks import most_together
-from fairlease.core.placement.fit import Room, is_short
+from fairlease.core.placement.fit import NOBODY, Room, is_short
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit, Signature
 from fairlease.core.preemption.occupancy import MayLeave, Occupancy, Tenant, is_evictable, is_licensed
@@ -48,8 +48,10 @@ class Verdicts:
             protected = [t for host in promise.hosts for t in self.occupancy.at(host) if _is_protected(t)]
             is_brake = bool(protected) and all(tenant.is_exempt for tenant in protected)
             return Reason.THRASH_BRAKE if is_brake else Reason.PROTECTED_WINDOWS
-        plain = self._room.verdict(shape, job)[0]
-        if plain in PLAIN or not permit.may_evict_idle:
+        plain, facts = self._room.verdict(shape, job)
+        # What is spare (3.1) nobody gives back: who could make room elsewhere waits for that, and may be promised it.
+        is_spare = plain is Reason.RESERVATION and facts.claim == NOBODY
+        if (plain in PLAIN and not is_spare) or not permit.may_evict_idle:
             return plain
         if self._version != self._room.version:
             self._known.clear()

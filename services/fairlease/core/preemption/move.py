@@ -5,6 +5,10 @@ start. Only idle work and work past its window is moved, one host's at a time, w
 where what is lost is less than what the hole on the host would lose in the policy's `move_gain_ms`. The slow model: try
 every host with a hole and every way to put its tenants into the others. This one fills holes largest first, so it may
 miss a way; it makes none that does not fit.
+
+Moves come to rest. Who leaves a host with `f` free GPUs, holding `g`, goes where fewest are free (4.1): back, or to a
+hole of `h < f + g`. The sum of the squares of what is free on each host then grows by `2g(f + g - h)`, and it is
+bounded. A move is made only where every hole is smaller than that, so that the first who leaves makes it grow.
 """
 
 from fairlease.core.placement.fit import Room
@@ -24,9 +28,10 @@ def worth_moving(world: World, policy: Policy, room: Room, occupancy: Occupancy)
 
     While somebody is leaving a host with a hole nobody is moved: those may need the holes there are.
     """
-    if not policy.move_gain_ms or not _is_wanted(world, policy, room):
+    if not policy.move_gain_ms:
         return ()
-    holes = room.open_holes()
+    sizes = _wanted(world, policy, room)
+    holes = room.open_holes() if sizes else {}
     if len(holes) < 2:
         return ()
     there = {host: occupancy.at(host) for host in holes}
@@ -36,32 +41,36 @@ def worth_moving(world: World, policy: Policy, room: Room, occupancy: Occupancy)
     for host, tenants in there.items():
         lost_gpu_ms = sum(tenant.lost_gpu_ms for tenant in tenants)
         place = (-holes[host], lost_gpu_ms, host)
-        if best is not None and best[0] <= place:
+        if room.size[host] not in sizes or (best is not None and best[0] <= place):
             continue
         is_free_to = all((t.is_idle or t.is_past) and t.gpus == t.gpus_on[host] for t in tenants)
         is_cheap = lost_gpu_ms <= holes[host] * policy.move_gain_ms
-        if is_free_to and is_cheap and _fits(world, room, host, tenants, holes):
+        # Not where work of another pool stands too: that stays.
+        is_all = holes[host] + sum(tenant.gpus_on[host] for tenant in tenants) == room.size[host]
+        if is_free_to and is_cheap and is_all and _fits(world, room, host, tenants, holes):
             best = place, tuple(tenants)
     return () if best is None else best[1]
 
 
-def _is_wanted(world: World, policy: Policy, room: Room) -> bool:
-    """Whether somebody waits for whole hosts of the pool, or the lane lacks a spare one (3.1)."""
-    if len(room.spare) < policy.debug_spare_hosts:
-        return True
+def _wanted(world: World, policy: Policy, room: Room) -> set[int]:
+    """The sizes of hosts that somebody waits for whole ones of; all of them where the lane lacks a spare one (3.1)."""
     sizes = set(room.size.values())
-    return any(
-        room.pool in of.sample.pools and of.sample.request.gpus_per_host in sizes for of in world.line.classes.values()
-    )
+    if len(room.spare) < room.spares_wanted(policy):
+        return sizes
+    asked = (of.sample.request for of in world.line.classes.values() if room.pool in of.sample.pools)
+    return sizes & {request.gpus_per_host for request in asked}
 
 
 def _fits(world: World, room: Room, host: HostId, tenants: list[Tenant], holes: dict[HostId, int]) -> bool:
-    """Whether all of them have room on other hosts that have begun, the largest first, each in the smallest hole."""
+    """Whether all of them have room on other hosts that have begun, the largest first, each in the smallest hole.
+
+    Where placement would rather have one elsewhere, back on the host or on a smaller empty one, there is no such room.
+    """
     left = {name: free for name, free in holes.items() if name != host}
     for tenant in sorted(tenants, key=lambda t: (-t.gpus, t.attempt)):
         shape = shape_of(world, room.pool, world.jobs[tenant.job].request)
         taken = _smallest(room, shape, left)
-        if taken is None:
+        if taken is None or holes[taken] >= holes[host] + tenant.gpus or room.has_empty(shape, holes[taken]):
             return False
         left[taken] -= tenant.gpus
         if room.sides.are_asked:  # what else somebody asked of that host is not summed here: one comes to each

@@ -78,8 +78,9 @@ SENTENCES: Final[dict[str, Words]] = {
     },
     "evictions": {"en": "Work that was told to leave", "zh": "被要求让出的任务"},
     "evictions-caption": {
-        "en": "Evictions by reason: for a claim, for a promise, for a drain, or because a drain had a deadline.",
-        "zh": "按原因统计的抢占：为申请者、为承诺、为腾空主机，或因腾空期限。",
+        "en": "Evictions by reason: for a claim, for a promise, for a drain, because a drain had a deadline, or so "
+        "that a host is whole.",
+        "zh": "按原因统计的抢占：为申请者、为承诺、为腾空主机、因腾空期限，或为空出整机。",
     },
     "no-evictions": {"en": "Nobody was told to leave.", "zh": "没有任务被要求让出。"},
     "promises": {"en": "Promises of a start", "zh": "启动时间承诺"},
@@ -182,6 +183,7 @@ SENTENCES: Final[dict[str, Words]] = {
     "evicted.claim": {"en": "for a claim", "zh": "为申请者"},
     "evicted.promise": {"en": "for a promise", "zh": "为承诺"},
     "evicted.drain": {"en": "for a drain", "zh": "为腾空主机"},
+    "evicted.move": {"en": "to make a host whole", "zh": "为空出整机"},
     "evicted.deadline": {"en": "by a drain's deadline", "zh": "因腾空期限"},
     "cost.gpu_hours.lost_stopped": {"en": "at evictions, faults and stops", "zh": "抢占、故障与停止"},
     "cost.gpu_hours.lost_failed": {"en": "by failed attempts", "zh": "失败的尝试"},
