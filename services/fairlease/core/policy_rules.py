@@ -53,7 +53,6 @@ LIMITS = {
     "move_gain_ms": (0, 30 * DAY_MS),
     "saving_after_ms": (0, LONGEST_MS),
     "saving_pass_gpu_ms": (0, MAX_NUMBER),
-    "saving_strict_after_ms": (0, LONGEST_MS),
     "promises_per_pool": (0, 1_000),
     "promise_permille": (0, OF_ALL),
     "promise_gain_ms": (0, LONGEST_MS),

@@ -126,13 +126,12 @@ class Caps:
 
 
 class Saver(msgspec.Struct, frozen=True):
-    """A class that standing alone has blocked for long; its side `level` saves for it, and lets so much pass."""
+    """A class that standing alone has blocked for long; its side `level` saves for it."""
 
     level: BudgetId
     key: str
     job: str
     admitted: Address
-    pass_gpu_ms: int
 
 
 class Savings:
@@ -140,6 +139,7 @@ class Savings:
 
     def __init__(self, world: World, policy: Policy, pool: str, now_ms: int) -> None:
         self._world = world
+        self._policy = policy
         self._pool = pool
         self._savers: list[Saver] = []
         for key, reason in world.reasons_of("placement").items():
@@ -149,11 +149,8 @@ class Savings:
             admitted, job = waiting.head
             # The reason is the class's, the wait the claim's: who came into the class later has not waited so long.
             since_ms = max(reason.since_ms, world.jobs[job].waiting_since_ms)
-            waited_ms = now_ms - since_ms
-            if waited_ms >= policy.saving_after_ms:
-                is_strict = 0 < policy.saving_strict_after_ms <= waited_ms
-                pass_gpu_ms = 0 if is_strict else policy.saving_pass_gpu_ms
-                self._savers.append(Saver(reason.evidence.level, key, job, admitted, pass_gpu_ms))
+            if now_ms - since_ms >= policy.saving_after_ms:
+                self._savers.append(Saver(reason.evidence.level, key, job, admitted))
         self._savers.sort(key=lambda saver: (saver.admitted, saver.job))
 
     def refuses(self, pick: Pick) -> Refusal | None:
@@ -161,11 +158,11 @@ class Savings:
         if not self._savers or pick.licence in (Licence.DEBUG, Licence.IDLE):
             return None
         of = pick.of
-        size_gpu_ms = of.hosts * of.gpus_per_host * of.window_ms
+        if of.hosts * of.gpus_per_host * of.window_ms <= self._policy.saving_pass_gpu_ms:
+            return None
         path = self._world.tree.path(of.budget)
         admitted = self._world.jobs[pick.job].admitted
         for saver in self._savers:
-            is_behind = saver.level in path and saver.key != of.key and admitted > saver.admitted
-            if is_behind and size_gpu_ms > saver.pass_gpu_ms:
+            if saver.level in path and saver.key != of.key and admitted > saver.admitted:
                 return Reason.SAVING, Evidence(pool=self._pool, claim=saver.job, level=saver.level)
         return None
