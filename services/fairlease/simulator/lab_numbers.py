@@ -15,7 +15,7 @@ def lab_numbers(hosts: int) -> Policy:
         quiet_period_ms=QUIET_PERIOD_MS,
         debug_spare_hosts=hosts // HOSTS_PER_SPARE,
         debug_patience_permille=0,
-        licence_window_permille=20,
+        licence_window_permille=5,
         leaf_order="least-attained",
         move_gain_ms=20 * MINUTE_MS,
         promise_permille=520,
