@@ -8,6 +8,7 @@ from fairlease_schemas.cycle import EvictionOrdered, Licence
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.reports import HostUp
 from tests.core.bench import GRACE, LONG, cell, evictions, grants, hosts_of, idle, left, names, reasons, saved, whole
+from tests.core.told import figures
 from tests.dsl.cell import HOUR, MINUTE, T0, Cell, inventory
 
 NUMBERS = {"move_gain_ms": HOUR, "promises_per_pool": 0, "margin_permille": 1_000_000}
@@ -330,6 +331,8 @@ def test_a_moved_job_says_so() -> None:
     first, second = job_view(here.world, here.world.jobs[one]).attempts
     assert (first.is_moved, first.stop_for, first.drained_from, first.end) == (True, "", "", "preempted")
     assert not second.is_moved
+    found = figures(here, HOUR).recovery
+    assert (found.evicted, found.window_breaks, found.turns, found.loops) == ({"move": {"move": 1}}, 0, 0, 0)
 
 
 def test_the_lane_without_a_spare_host_is_reason_enough() -> None:
