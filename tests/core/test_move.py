@@ -7,7 +7,21 @@ from fairlease_schemas.commands import CancelJob, CordonHost, RequestDrain
 from fairlease_schemas.cycle import EvictionOrdered, Licence
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.reports import HostUp
-from tests.core.bench import GRACE, LONG, cell, evictions, grants, hosts_of, idle, left, names, reasons, saved, whole
+from tests.core.bench import (
+    GRACE,
+    LONG,
+    cell,
+    change,
+    evictions,
+    grants,
+    hosts_of,
+    idle,
+    left,
+    names,
+    reasons,
+    saved,
+    whole,
+)
 from tests.core.told import figures
 from tests.dsl.cell import HOUR, MINUTE, T0, Cell, inventory
 
@@ -181,6 +195,16 @@ def test_work_of_which_a_window_is_left_keeps_its_host() -> None:
     here.gone(full)
     claim(here)
     here.at(4 * HOUR - 1)
+    assert moves(here) == []
+
+
+@pytest.mark.parametrize("cap", ["max_protected_permille", "burst_permille"])
+def test_nor_does_work_below_a_cap_move_that_its_new_window_could_keep_out(cap: str) -> None:
+    # rule: 5.8 2.9
+    here, *_ = two()
+    change(here, "a", **{cap: 2_000})
+    claim(here)
+    here.at(2 * HOUR)
     assert moves(here) == []
 
 
