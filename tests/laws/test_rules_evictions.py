@@ -235,7 +235,7 @@ class MovesMakeHostsWhole(Law):
             assert naive.can_move(world, policy, pool, host, record.at_ms), f"not all have room elsewhere: {events}"
             waiting = [job.request for job in world.jobs.values() if str(job.phase) == "waiting"]
             is_asked = any(r.gpus_per_host == known.gpus for r in waiting)
-            is_short = len(naive.spares(world, pool, record.at_ms)) < policy.debug_spare_hosts
+            is_short = len(naive.spares(world, pool, record.at_ms)) < naive.spares_wanted(world, pool, record.at_ms)
             assert is_asked or is_short, f"nobody waits for {host}"
             self.made += 1
 
