@@ -326,11 +326,12 @@ def test_a_job_says_why_it_is_over_and_for_whom_it_left() -> None:
     left = msgspec.structs.replace(attempt_view(JOB, ("host-1",)), end="preempted", stop_for="job-" + "c" * 20)
     drained = msgspec.structs.replace(left, number=2, stop_for="", drained_from="host-1")
     failed = msgspec.structs.replace(left, number=3, stop_for="", end="start-failed", detail="no such program: trian")
+    moved = msgspec.structs.replace(left, number=4, stop_for="", is_moved=True)
     view = job_view(
         JOB,
         state="failed",
         end="start-failed",
-        attempts=(left, drained, failed),
+        attempts=(left, drained, moved, failed),
         held_by="ann",
         cancelled_for="job-" + "d" * 20,
         array_index=3,
@@ -343,6 +344,7 @@ def test_a_job_says_why_it_is_over_and_for_whom_it_left() -> None:
     assert "array       index 3, of 40 jobs" in lines
     assert any("preempted     job-cccccccccccccccccccc" in line for line in lines)
     assert any("preempted     the drain of host-1" in line for line in lines)
+    assert any("preempted     a whole host" in line for line in lines)
     assert sum("no such program" in line for line in screen(view, NOW, WIDE).splitlines()) == 2
 
 

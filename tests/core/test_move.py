@@ -7,7 +7,22 @@ from fairlease_schemas.commands import CancelJob, CordonHost, RequestDrain
 from fairlease_schemas.cycle import EvictionOrdered, Licence
 from fairlease_schemas.ids import attempt_id
 from fairlease_schemas.reports import HostUp
-from tests.core.bench import GRACE, LONG, cell, evictions, grants, hosts_of, idle, left, names, reasons, saved, whole
+from tests.core.bench import (
+    GRACE,
+    LONG,
+    cell,
+    change,
+    evictions,
+    grants,
+    hosts_of,
+    idle,
+    left,
+    names,
+    reasons,
+    saved,
+    whole,
+)
+from tests.core.told import figures
 from tests.dsl.cell import HOUR, MINUTE, T0, Cell, inventory
 
 NUMBERS = {"move_gain_ms": HOUR, "promises_per_pool": 0, "margin_permille": 1_000_000}
@@ -183,6 +198,16 @@ def test_work_of_which_a_window_is_left_keeps_its_host() -> None:
     assert moves(here) == []
 
 
+@pytest.mark.parametrize("cap", ["max_protected_permille", "burst_permille"])
+def test_nor_does_work_below_a_cap_move_that_its_new_window_could_keep_out(cap: str) -> None:
+    # rule: 5.8 2.9
+    here, *_ = two()
+    change(here, "a", **{cap: 2_000})
+    claim(here)
+    here.at(2 * HOUR)
+    assert moves(here) == []
+
+
 def test_a_gang_is_not_moved() -> None:
     # rule: 5.8
     here = cell(3, **NUMBERS)
@@ -330,6 +355,8 @@ def test_a_moved_job_says_so() -> None:
     first, second = job_view(here.world, here.world.jobs[one]).attempts
     assert (first.is_moved, first.stop_for, first.drained_from, first.end) == (True, "", "", "preempted")
     assert not second.is_moved
+    found = figures(here, HOUR).recovery
+    assert (found.evicted, found.window_breaks, found.turns, found.loops) == ({"move": {"move": 1}}, 0, 0, 0)
 
 
 def test_the_lane_without_a_spare_host_is_reason_enough() -> None:

@@ -4,12 +4,13 @@ import pytest
 
 from fairlease.core.outlook import Outlooks
 from fairlease.core.placement.fit import Room
+from fairlease.core.planning import plan
 from fairlease.core.words import sentence_of
 from fairlease_schemas.commands import CordonHost
 from fairlease_schemas.job import End
 from fairlease_schemas.reasons import Evidence, Reason
 from tests.core.bench import DEBUG, LONG, cell, hosts_of, idle, names, reasons, whole
-from tests.dsl.cell import MINUTE, Cell
+from tests.dsl.cell import MINUTE, Cell, request
 
 
 def spare(here: Cell) -> tuple[str, ...]:
@@ -149,6 +150,18 @@ def test_the_outlook_of_a_lane_job_is_the_spare_host_and_of_another_it_is_not() 
     assert of_other is not None
     assert (str(of_lane.when), of_lane.hosts) == ("now", spare(here))
     assert of_other.hosts != spare(here)
+
+
+def test_a_plan_knows_whose_the_spare_host_is() -> None:
+    # rule: 3.1 9.2
+    here = cell(2, debug_spare_hosts=1, promises_per_pool=0)
+    whole(here, "first")
+    ordinary = plan(here.world, "ann", "b", request(gpus_per_host=8, pools=("h100",)))
+    debug = plan(here.world, "ann", "b", request(gpus_per_host=8, pools=("h100",), **DEBUG))
+    assert (debug.when, debug.hosts) == ("now", names(1))
+    assert (ordinary.when, ordinary.hosts) != ("now", names(1))
+    ordinary = plan(here.world, "ann", "b", request(gpus_per_host=8, pools=("h100",), min_runtime_ms=0))
+    assert (ordinary.when, ordinary.code) == ("later", "reservation")
 
 
 def test_a_gang_that_would_fit_with_the_spare_host_may_still_be_promised_one_that_comes_free() -> None:

@@ -10,6 +10,7 @@ import pytest
 from fairlease.core import explain, view
 from fairlease.core.planning import plan
 from fairlease.core.words import (
+    KEPT_FOR_LANE,
     LANE_OF_PERSON,
     PLANS,
     REASONS,
@@ -211,7 +212,11 @@ def test_each_reason_names_the_position_that_recorded_it(code: Reason) -> None:
 # the words ------------------------------------------------------------------------------------------------
 
 
-KINDS = {"lane of a person": LANE_OF_PERSON, "window ends soon": WINDOW_ENDS_SOON}
+KINDS = {
+    "lane of a person": LANE_OF_PERSON,
+    "window ends soon": WINDOW_ENDS_SOON,
+    "kept for the lane": KEPT_FOR_LANE,
+}
 TABLES = [("reason", REASONS), ("kind", KINDS), ("state", STATES), ("tail", TAILS), ("plan", PLANS)]
 SENTENCES = [pytest.param(words, id=f"{name} {key}") for name, table in TABLES for key, words in table.items()]
 

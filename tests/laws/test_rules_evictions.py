@@ -219,6 +219,9 @@ class MovesMakeHostsWhole(Law):
                 assert found is not None
                 assert len(found[1].hosts) == 1, f"{event.attempt} is moved and stands on {found[1].hosts}"
                 moved.setdefault(found[1].hosts[0], []).append(event)
+                above = [world.tree.nodes[name] for name in world.tree.path(found[0].budget)]
+                is_capped = any(node.max_protected_permille or node.burst_permille for node in above)
+                assert not is_capped or not found[0].request.min_runtime_ms, f"a cap may keep {event.attempt} out"
         pools = [world.fleet.hosts[host].inventory.pool for host in moved]
         assert len(pools) == len(set(pools)), f"in one pool two hosts at once: {list(moved)}"
         for host, events in moved.items():
@@ -232,7 +235,7 @@ class MovesMakeHostsWhole(Law):
             assert naive.can_move(world, policy, pool, host, record.at_ms), f"not all have room elsewhere: {events}"
             waiting = [job.request for job in world.jobs.values() if str(job.phase) == "waiting"]
             is_asked = any(r.gpus_per_host == known.gpus for r in waiting)
-            is_short = len(naive.spares(world, pool, record.at_ms)) < policy.debug_spare_hosts
+            is_short = len(naive.spares(world, pool, record.at_ms)) < naive.spares_wanted(world, pool, record.at_ms)
             assert is_asked or is_short, f"nobody waits for {host}"
             self.made += 1
 

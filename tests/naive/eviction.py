@@ -117,8 +117,7 @@ def open_hosts(world: World, pool: str, now_ms: int, owner: str = "") -> list[st
 
 
 def spares(world: World, pool: str, now_ms: int) -> set[str]:
-    """Rule 3.1: the empty hosts for the lane, the largest first, where fewest are empty; at most half of the pool."""
-    policy = world.policy
+    """Rule 3.1: the empty hosts for the lane, the largest first, where fewest are empty."""
     closed = {h for r in world.reservations.values() if now_ms < r.expires_ms for h in r.hosts}
     closed |= {h for p in world.promises.values() for h in p.hosts}
     there = [host for host in world.fleet.hosts.values() if host.inventory.pool == pool]
@@ -130,14 +129,21 @@ def spares(world: World, pool: str, now_ms: int) -> set[str]:
         beside = sum(h.gpus == host.gpus and h.inventory.block.partition("/")[0] == block for h in empty)
         return -host.gpus, beside, block, host.id
 
-    able = [h for h in there if not h.holds and (h.closes_ms is None or h.closes_ms > now_ms)]
+    return {host.id for host in sorted(empty, key=place)[: spares_wanted(world, pool, now_ms)]}
+
+
+def spares_wanted(world: World, pool: str, now_ms: int) -> int:
+    """Rule 3.1: at most half of the hosts that can be used, and none that a gang in line cannot do without."""
+    policy = world.policy
+    there = [host for host in world.fleet.hosts.values() if host.inventory.pool == pool and not host.holds]
+    able = [h for h in there if h.closes_ms is None or h.closes_ms > now_ms]
     most = min(policy.debug_spare_hosts, len(able) // 2) if policy is not None else 0
     for job in world.jobs.values():
         request = job.request
         if str(job.phase) == "waiting" and request.hosts > 1 and pool in standing.pools(job):
             alike = sum(h.gpus == request.gpus_per_host for h in able)
             most = min(most, alike - request.hosts) if alike >= request.hosts else most
-    return {host.id for host in sorted(empty, key=place)[:most]}
+    return most
 
 
 def can_move(world: World, policy: Policy, pool: str, host: str, now_ms: int) -> bool:

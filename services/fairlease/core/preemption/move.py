@@ -43,13 +43,21 @@ def worth_moving(world: World, policy: Policy, room: Room, occupancy: Occupancy)
         place = (-holes[host], lost_gpu_ms, host)
         if room.size[host] not in sizes or (best is not None and best[0] <= place):
             continue
-        is_free_to = all((t.is_idle or t.is_past) and t.gpus == t.gpus_on[host] for t in tenants)
+        is_free_to = all(_may_move(world, t) and t.gpus == t.gpus_on[host] for t in tenants)
         is_cheap = lost_gpu_ms <= holes[host] * policy.move_gain_ms
         # Not where work of another pool stands too: that stays.
         is_all = holes[host] + sum(tenant.gpus_on[host] for tenant in tenants) == room.size[host]
         if is_free_to and is_cheap and is_all and _fits(world, room, host, tenants, holes):
             best = place, tuple(tenants)
     return () if best is None else best[1]
+
+
+def _may_move(world: World, tenant: Tenant) -> bool:
+    """Whether it is idle, or past its window and below no cap (2.9): its new window could keep it from coming back."""
+    if tenant.is_idle:
+        return True
+    path = [world.tree.nodes[name] for name in world.tree.path(tenant.leaf)]
+    return tenant.is_past and not any(node.max_protected_permille or node.burst_permille for node in path)
 
 
 def _wanted(world: World, policy: Policy, room: Room) -> set[int]:
