@@ -94,7 +94,7 @@ def test_a_change_that_is_none_is_refused_before_anything_is_played(
         ("patience_ms = ", "--policy-file"),
         ("grace_cap_ms = 'x'", "policy.grace_cap_ms: 'x' is not a length of time"),
         ("grace_cap_ms = 1.5", "policy.grace_cap_ms: Expected `int`"),
-        ("#" * 70_000, "is larger than 65536 bytes"),
+        ("#" * 70_000, "has more than 65536 bytes"),
     ],
 )
 def test_a_policy_file_that_is_none_is_told(
