@@ -168,7 +168,9 @@ def test_all_problems_are_told_at_once_and_the_first_are_shown(tmp_path: Path) -
         pytest.param(lambda path: ["--workload", str(path), "--hosts", "2x4"], 64, "write Nx8", id="other hosts"),
         pytest.param(lambda path: ["--workload", str(path), "--limit", "3"], 64, "--limit is of a trace", id="limit"),
         pytest.param(lambda path: ["--workload", f"{path}x"], 65, "No such file", id="no such file"),
-        pytest.param(lambda path: ["--workload", str(path.parent)], 65, "is a directory: name a plain file", id="a directory"),
+        pytest.param(
+            lambda path: ["--workload", str(path.parent)], 65, "is a directory: name a plain file", id="a directory"
+        ),
         pytest.param(lambda path: ["--workload", __file__], 65, "is no TOML in UTF-8", id="another file"),
     ],
 )
