@@ -79,6 +79,13 @@ async def _said_again(cell: Cell) -> list[dict[str, Any]]:
     return [event for record in cell.journal.records[before:] for event in record["events"]]
 
 
+async def _is_all_charged(cell: Cell) -> bool:
+    """Whether every attempt that ended is charged by now: the ledger comes behind whoever ended it."""
+    await cell.journal.read()
+    told = [event["type"] for record in cell.journal.records for event in record["events"]]
+    return told.count("attempt-ended") == told.count("attempt-charged")
+
+
 async def test_everything_said_again_changes_nothing(cell: Cell) -> None:
     await cell.submit(Job("once"))
     await cell.submit(Job("gang", hosts=2, gpus=8, account="ci"))
@@ -86,6 +93,7 @@ async def test_everything_said_again_changes_nothing(cell: Cell) -> None:
     retried = Job("retried", script='[ "$FAIRLEASE_ATTEMPT_NUMBER" = 2 ] && exec sleep 600; exit 3', max_retries=1)
     running = await cell.submit(retried._replace(end="job-cancelled"))
     await cell.event(running, "attempt-started", count=2)
+    await eventually(lambda: _is_all_charged(cell), "what ended is charged")
     events = await _said_again(cell)
     assert {event["type"] for event in events} <= REFUSALS | {"cycle-ranked", "cycle-placed", "cycle-closed"}
     assert (await cell.ask("explainer", "job", {"job": running}))["state"] == "running"
