@@ -5,24 +5,18 @@ hold is missed; with `--from` nothing is played, and the tables are of what stan
 --workload lab-1024 -o json` of seeds 1-20 by our policy, and of seeds 1-3 by four.
 """
 
-import contextlib
-import io
 import sys
 import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
+from parts import ROOT, asked, replaced
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[1:1] = [str(ROOT), str(ROOT / "services"), str(ROOT / "schemas")]
-
-from fairlease.cli.main import main as fairlease  # noqa: E402 - the sources are found only from here on
-from fairlease.simulator.comparison import Limit, shown, span  # noqa: E402 - as above
-from fairlease.simulator.page.words import FIGURES  # noqa: E402 - as above
-from fairlease.simulator.scenario import must  # noqa: E402 - as above
-from fairlease_schemas.comparison import Comparison, Range  # noqa: E402 - as above
+from fairlease.simulator.comparison import Limit, shown, span
+from fairlease.simulator.page.words import FIGURES
+from fairlease.simulator.scenario import must
+from fairlease_schemas.comparison import Comparison, Range
 
 COMMON: Final = ("compare", "--workload", "lab-1024")
 OURS, OTHERS = ROOT / "loadtests/reference.json", ROOT / "loadtests/side-by-side.json"
@@ -30,31 +24,37 @@ PLAYS: Final = {
     OURS: (*COMMON, "--seeds", "1-20", "--policies", "budget-window", "--must", "lab-1024"),
     OTHERS: (*COMMON, "--seeds", "1-3", "--policies", "budget-window,static-priority,fair-tree,kai-time"),
 }
-BEGIN, END = "<!-- {} by `python loadtests/reference.py` -->\n", "<!-- to here -->\n"
+BEGIN: Final = "<!-- {} by `python loadtests/reference.py` -->\n"
+PAGES: Final = {ROOT / "docs/policy.md": ("reference", "side-by-side"), ROOT / "README.md": ("side-by-side",)}
+"""Which of the two tables stand where."""
 
 
 def main(words: Sequence[str]) -> int:
     """The worst exit code of what was played; the pages are written also when a limit is missed, for they say so."""
     code = 0
     if words[:1] != ["--from"]:
-        for path, asked in PLAYS.items():
-            out = io.StringIO()
-            with contextlib.redirect_stdout(out):
-                code = max(code, fairlease([*asked, "-o", "json"]))
-            path.write_text(out.getvalue(), encoding="utf-8")
-    ours, others = (msgspec.json.decode(path.read_bytes(), type=Comparison) for path in (OURS, OTHERS))
-    told = {"reference": held(ours), "side-by-side": side_by_side(others)}
-    for page in (ROOT / "docs/policy.md", ROOT / "README.md"):
-        page.write_text(written(page.read_text(encoding="utf-8"), told), encoding="utf-8")
+        for path, wanted in PLAYS.items():
+            played, raw = asked(wanted)
+            code = max(code, played)
+            if not raw:
+                return code
+            path.write_bytes(msgspec.json.format(raw, indent=1) + b"\n")
+    told = tables()
+    for page, names in PAGES.items():
+        page.write_text(written(page.read_text(encoding="utf-8"), names, told), encoding="utf-8")
     return code
 
 
-def written(page: str, told: dict[str, str]) -> str:
-    """The page with these parts between their lines, where it has such lines."""
-    for name, text in told.items():
-        before, begin, rest = page.partition(BEGIN.format(name))
-        if begin:
-            page = f"{before}{begin}\n{text}\n{END}{rest.partition(END)[2]}"
+def tables() -> dict[str, str]:
+    """Both tables by name, of the comparisons that stand beside this file."""
+    ours, others = (msgspec.json.decode(path.read_bytes(), type=Comparison) for path in (OURS, OTHERS))
+    return {"reference": held(ours), "side-by-side": side_by_side(others)}
+
+
+def written(page: str, names: Sequence[str], told: dict[str, str]) -> str:
+    """The page with these of the tables."""
+    for name in names:
+        page = replaced(page, BEGIN.format(name), told[name])
     return page
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fairlease.cli.compare import play_lab
 from fairlease.simulator.crew import Play, Result, Tell, Wrong, played
+from fairlease.simulator.plays import play_lab
 from fairlease_schemas.units import HOUR_MS, MINUTE_MS
 
 TINY = ("--hosts", "2x8", "--days", "0.01", "--warm-up", "0.01")

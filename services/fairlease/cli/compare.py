@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -24,18 +23,15 @@ from fairlease.cli.toml_file import toml_of
 from fairlease.cli.wording import count, length
 from fairlease.core.words import about
 from fairlease.simulator.comparison import Limit, compared, shown, span
-from fairlease.simulator.crew import Play, Tell, Wrong, played
-from fairlease.simulator.engine import Stuck
-from fairlease.simulator.machines import SimulationWrong
+from fairlease.simulator.crew import Play, played
 from fairlease.simulator.page.comparison import comparison_page
 from fairlease.simulator.page.file import problem_of_place, put
 from fairlease.simulator.page.words import FIGURES
+from fairlease.simulator.plays import play_lab
 from fairlease.simulator.policies import POLICIES
-from fairlease.simulator.runs import simulate_lab
 from fairlease.simulator.scenario import Scenario, must
 from fairlease.simulator.workload_file import LAB_1024, WorkloadWrong, file_of, scenario_of
 from fairlease_schemas.comparison import Comparison, Range, Unplayed
-from fairlease_schemas.policy import Policy
 from fairlease_schemas.units import DAY_MS
 
 Data = dict[str, Any]
@@ -147,33 +143,6 @@ def _play(args: argparse.Namespace, policy: str, seed: int) -> Play:
         warm_up_ms=round(args.warm_up * DAY_MS) if args.warm_up else None,
         file=file_of(args.workload),
     )
-
-
-def play_lab(
-    on_done: Tell,
-    *,
-    policy: str,
-    seed: int,
-    hosts: int,
-    measured_ms: int | None,
-    warm_up_ms: int | None,
-    numbers: Policy | None = None,
-    file: Path | None = None,
-) -> Data:
-    """One run of the reference workload, or a file's; Wrong when the workload or the policy does not allow it."""
-    try:
-        return simulate_lab(
-            policy=policy,
-            seed=seed,
-            hosts=hosts,
-            measured_ms=measured_ms,
-            warm_up_ms=warm_up_ms,
-            file=file,
-            numbers=numbers,
-            tell=on_done,
-        )
-    except (SimulationWrong, Stuck) as error:
-        raise Wrong(str(error)) from error
 
 
 def all_played(plays: Sequence[Play], workers: int, output: Output) -> tuple[dict[int, Data], dict[int, str], bool]:

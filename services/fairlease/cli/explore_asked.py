@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from fairlease.cli.compare import limits_of, play_lab
+from fairlease.cli.compare import limits_of
 from fairlease.cli.exits import CONTRACT, FAILED, USAGE, CommandError
 from fairlease.cli.explore_table import name_of
 from fairlease.cli.numbers import judge, number_of
@@ -19,6 +19,7 @@ from fairlease.simulator.comparison import Limit, figures_of, is_counted
 from fairlease.simulator.crew import Wrong
 from fairlease.simulator.exploration import AIMS, Frame, drawn, points_of, size_of
 from fairlease.simulator.kept import Setting
+from fairlease.simulator.plays import play_lab
 from fairlease.simulator.policies import BUDGET_WINDOW
 from fairlease.simulator.workload_file import WorkloadWrong, file_of, scenario_of
 from fairlease_schemas.comparison import Aim

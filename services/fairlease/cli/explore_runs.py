@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from fairlease.cli.compare import ProgressBar, play_lab, workers_of
+from fairlease.cli.compare import ProgressBar, workers_of
 from fairlease.cli.explore_asked import Asked
 from fairlease.cli.output import Output, refused, say
 from fairlease.cli.wording import count
@@ -16,6 +16,7 @@ from fairlease.simulator.comparison import figures_of
 from fairlease.simulator.crew import Play, Tell, Wrong, played
 from fairlease.simulator.exploration import Run, digest_of_policy, run_of, whole_of
 from fairlease.simulator.kept import Kept, Setting
+from fairlease.simulator.plays import play_lab
 from fairlease.simulator.policies import BUDGET_WINDOW
 from fairlease_schemas.comparison import ExploredRun, Unplayed
 from fairlease_schemas.policy import Policy

@@ -69,6 +69,14 @@ def _add_page(leaf: Parser) -> None:
     leaf.add_argument("--lang", choices=("en", "zh"), default="en", help="language of the page (en)")
 
 
+def _add_span(leaf: Parser, about_hosts: str) -> None:
+    """How much of a workload each run plays, and how many play at a time."""
+    leaf.add_argument("--hosts", type=grid, metavar="HxG", help=about_hosts)
+    leaf.add_argument("--days", type=ratio, metavar="N", help="measured days (30)")
+    leaf.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
+    leaf.add_argument("--workers", type=positive, metavar="N", help="processes at a time (one for each core)")
+
+
 def _add_compare(verbs: "Verbs[Parser]") -> None:
     about = "play a workload by several policies and seeds, and put the figures side by side"
     compare = command(verbs, "compare", "fairlease.cli.compare", [output_options()], about=about)
@@ -76,10 +84,7 @@ def _add_compare(verbs: "Verbs[Parser]") -> None:
     compare.add_argument("--workload", default="lab-1024", metavar="lab-1024|FILE.toml", help=about)
     compare.add_argument("--policies", type=names, required=True, metavar="A,B,..", help="by name, the first is judged")
     compare.add_argument("--seeds", type=seeds, default=(1, 2, 3), metavar="A-B", help="1-3, or 1,4,7 (1-3)")
-    compare.add_argument("--hosts", type=grid, metavar="HxG", help="hosts x GPUs (128x8)")
-    compare.add_argument("--days", type=ratio, metavar="N", help="measured days (30)")
-    compare.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
-    compare.add_argument("--workers", type=positive, metavar="N", help="processes at a time (one for each core)")
+    _add_span(compare, "hosts x GPUs (128x8)")
     about = "limits for figures of the first policy; 1 is returned when one is missed"
     compare.add_argument("--must", metavar="FILE.toml|lab-1024", help=about)
     _add_page(compare)
@@ -95,10 +100,7 @@ def _add_explore(verbs: "Verbs[Parser]") -> None:
     explore.add_argument("--sample", type=positive, metavar="N", help="N points of the grid, drawn evenly")
     explore.add_argument("--sample-seed", type=whole, default=1, metavar="N", help="of that draw (1)")
     explore.add_argument("--seeds", type=seeds, default=(1, 2, 3), metavar="A-B", help="1-3, or 1,4,7 (1-3)")
-    explore.add_argument("--hosts", type=grid, metavar="HxG", help="hosts x GPUs (128x8)")
-    explore.add_argument("--days", type=ratio, metavar="N", help="measured days (30)")
-    explore.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
-    explore.add_argument("--workers", type=positive, metavar="N", help="processes at a time (one for each core)")
+    _add_span(explore, "hosts x GPUs (128x8)")
     about = "write every run here as it ends, and take up those that are there"
     explore.add_argument("--keep", metavar="FILE.jsonl", help=about)
     about = "with --keep: take up runs by other rules of this program too"
@@ -120,10 +122,7 @@ def _add_robust(verbs: "Verbs[Parser]") -> None:
     robust.add_argument("--cases", type=case_names, metavar="A,B,..", help=about)
     robust.add_argument("--policy", type=name, default="budget-window", metavar="NAME", help="by name (budget-window)")
     robust.add_argument("--seeds", type=seeds, default=(21, 22, 23), metavar="A-B", help="21-23, or 1,4,7 (21-23)")
-    robust.add_argument("--hosts", type=grid, metavar="HxG", help="of cases that do not say their own (128x8)")
-    robust.add_argument("--days", type=ratio, metavar="N", help="measured days (30)")
-    robust.add_argument("--warm-up", type=ratio, metavar="N", help="days before those (2)")
-    robust.add_argument("--workers", type=positive, metavar="N", help="processes at a time (one for each core)")
+    _add_span(robust, "of cases that do not say their own (128x8)")
     about = "keep what each run found in this folder, and play no run again that is there"
     robust.add_argument("--keep", metavar="FOLDER", help=about)
 

@@ -20,15 +20,13 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-import fairlease
-import fairlease_schemas
+from fairlease.runtime import plain_file
+from fairlease.simulator.code import code_digest
 from fairlease.simulator.comparison import Limit, Number, figures_of, spread_of
-from fairlease.simulator.crew import Play, Tell, Wrong
-from fairlease.simulator.engine import Stuck
-from fairlease.simulator.machines import SimulationWrong
+from fairlease.simulator.crew import Play, Tell
 from fairlease.simulator.page.file import put
 from fairlease.simulator.page.words import FIGURES
-from fairlease.simulator.runs import simulate_lab
+from fairlease.simulator.plays import play_lab
 from fairlease.simulator.scenario import Scenario
 from fairlease.simulator.workload_file import LAB_1024, WorkloadWrong, scenario_of
 from fairlease_schemas.comparison import Played
@@ -40,8 +38,6 @@ GAINS: Final = ("gain.held", "gain.useful", "gain.beyond", "gain.cost_to_others"
 BROKEN: Final = ("preemption.window_breaks", "preemption.loops", "promises.broken")
 _GAME: Final = "game"
 _MAX_BYTES: Final = 1 << 20
-_PARTS: Final = ("core", "figures", "simulator", "trace")
-"""What a simulation is made of, beside the schemas."""
 
 _CaseName = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([a-z0-9.-]{0,48}[a-z0-9])?$")]
 
@@ -92,7 +88,7 @@ def opened(file: Path | None) -> Opened:
     """The suite of a file, the shipped one without. OSError or WorkloadWrong when it is none."""
     name, raw = SUITE_FILE, shipped()
     if file is not None:
-        with file.open("rb") as read:
+        with plain_file.opened(file) as read:
             name, raw = file.name, read.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
         raise WorkloadWrong(name, [f"is larger than {_MAX_BYTES} bytes: {SUITE_FILE} is the model"])
@@ -148,7 +144,7 @@ def _games(of: Opened, name: str) -> Mapping[str, Any]:
 
 def plays_of(of: Opened, runs: Sequence[Run], policy: str, span: Span, keep: Path | None) -> list[Play]:
     """Each run as a process of its own plays it; what was kept of an earlier time is taken from there."""
-    sources = sources_digest() if keep is not None else ""
+    sources = code_digest() if keep is not None else ""
     return [
         partial(play, run=run, workload=of.workload, policy=policy, span=span, sources=sources, keep=keep)
         for run in runs
@@ -165,19 +161,16 @@ def play(
     place = keep / f"{hashlib.sha256(told.encode()).hexdigest()}.json" if keep is not None else None
     if place is not None and (kept := _kept(place)):
         return kept
-    try:
-        report = simulate_lab(
-            policy=policy,
-            seed=run.seed,
-            hosts=run.hosts,
-            measured_ms=span.measured_ms,
-            warm_up_ms=span.warm_up_ms,
-            file=workload,
-            over=over,
-            tell=on_done,
-        )
-    except (SimulationWrong, Stuck) as error:
-        raise Wrong(str(error)) from error
+    report = play_lab(
+        on_done,
+        policy=policy,
+        seed=run.seed,
+        hosts=run.hosts,
+        measured_ms=span.measured_ms,
+        warm_up_ms=span.warm_up_ms,
+        file=workload,
+        over=over,
+    )
     found = {name: report[name] for name in ("digest", "workload_digest", "hosts", "gpus", "days")}
     found["figures"] = figures_of(report)
     if place is not None:
@@ -193,18 +186,6 @@ def _kept(place: Path) -> Data:
     except (OSError, ValueError):
         return {}
     return found
-
-
-def sources_digest() -> str:
-    """The SHA-256 of the code that a simulation is: what was kept of another code is not this one's."""
-    told = hashlib.sha256()
-    roots = [Path(fairlease.__path__[0]) / part for part in _PARTS] + [Path(fairlease_schemas.__path__[0])]
-    for root in roots:
-        for path in sorted(path for end in ("py", "toml", "json") for path in root.rglob(f"*.{end}")):
-            if "page" in path.parts:
-                continue  # how it is shown
-            told.update(f"{path.relative_to(root.parent)}\0".encode() + path.read_bytes() + b"\0")
-    return told.hexdigest()
 
 
 # what came of them -----------------------------------------------------------------------------------

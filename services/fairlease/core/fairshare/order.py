@@ -21,10 +21,7 @@ def members_in_order(world: World, key: str, now_ms: int) -> list[tuple[Place, J
     waiting = world.line.classes.get(key)
     if waiting is None:
         return []
-    node = world.tree.nodes.get(waiting.sample.budget)
-    order = node.order if node is not None and not waiting.sample.is_idle_work else FIFO
-    if order == FIFO and world.policy is not None and not waiting.sample.is_idle_work:
-        order = world.policy.leaf_order
+    order = _order(world, waiting.sample)
     if order == "least-attained":
         jobs = world.jobs
         return sorted(((attained_gpu_ms(jobs[name], now_ms), admitted), name) for admitted, name in waiting.members)
@@ -32,6 +29,15 @@ def members_in_order(world: World, key: str, now_ms: int) -> list[tuple[Place, J
         size = waiting.sample.gpus * waiting.sample.window_ms
         return [((size, admitted), name) for admitted, name in waiting.members]
     return waiting.members
+
+
+def _order(world: World, job: Job) -> str:
+    """The order of the job's leaf; idle work goes by submission everywhere."""
+    if job.is_idle_work:
+        return FIFO
+    node = world.tree.nodes.get(job.budget)
+    order = node.order if node is not None else FIFO
+    return world.policy.leaf_order if order == FIFO and world.policy is not None else order
 
 
 def members_by_submission(world: World, key: str) -> list[tuple[Place, JobId]]:

@@ -107,14 +107,14 @@ class Room:
         kept, self._kept, self._promised = self._kept, {}, {}
         for name in dict.fromkeys((*kept, *promised)):
             self._unlist(name)
-        policy = world.policy
-        self.spare = self._spares(self.spares_wanted(policy)) if policy is not None else []
+        self.spares_wanted = 0 if world.policy is None else self._spares_wanted(world.policy)
+        self.spare = self._spares(self.spares_wanted)
         for name in self.spare:
             self._unlist(name)
             kept[name] = NOBODY
         self._kept, self._promised = kept, promised
 
-    def spares_wanted(self, policy: Policy) -> int:
+    def _spares_wanted(self, policy: Policy) -> int:
         """How many empty hosts of the pool are for the lane (3.1), if there are so many.
 
         Never more than half of those without a hold, nor one that a gang in line cannot do without.
@@ -229,20 +229,19 @@ class Room:
             if host is None and self._has_holes:
                 host = next(iter(self._holes(shape, needs_ms)), None)
             if host is None and is_lane:
-                host = next((name for name in self.spare if self._is_spare(name) and self.has_room(name, shape)), None)
+                host = next(iter(self._spare_room(shape)), None)
             if host is None:
                 self._note_full(shape, job)
             return None if host is None else (self._part(host, shape),)
         whole = self._whole_hosts(shape)
         chosen = self._together(whole, shape)
         if chosen is None and job in self._parts_of:
-            kept = (h for h in (*own, *filter(self._is_spare, self.spare)) if self.has_room(h, shape))
-            chosen = self._together(sorted({*whole, *kept}), shape)
+            part = (h for h in own if self.has_room(h, shape))
+            chosen = self._together(sorted({*whole, *part, *self._spare_room(shape)}), shape)
         if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
         if chosen is None and is_lane:
-            kept = (h for h in self.spare if self._is_spare(h) and self.has_room(h, shape))
-            chosen = self._together(sorted({*whole, *kept}), shape)
+            chosen = self._together(sorted({*whole, *self._spare_room(shape)}), shape)
         if chosen is None:
             self._note_full(shape, job)
         return None if chosen is None else tuple(self._part(host, shape) for host in chosen)
@@ -309,6 +308,10 @@ class Room:
     def _is_spare(self, host: HostId) -> bool:
         """Whether the host is kept for the lane, and nobody has begun there."""
         return self._kept.get(host) == NOBODY
+
+    def _spare_room(self, shape: Shape) -> list[HostId]:
+        """The spare hosts on which nobody has begun and a part of the shape fits, in their order."""
+        return [host for host in self.spare if self._is_spare(host) and self.has_room(host, shape)]
 
     def closes_within(self, host: HostId, length_ms: int) -> bool:
         """Whether a drain begins there before so long is over (7.2)."""

@@ -30,7 +30,7 @@ def worth_moving(world: World, policy: Policy, room: Room, occupancy: Occupancy)
     """
     if not policy.move_gain_ms:
         return ()
-    sizes = _wanted(world, policy, room)
+    sizes = _wanted(world, room)
     holes = room.open_holes() if sizes else {}
     if len(holes) < 2:
         return ()
@@ -60,10 +60,10 @@ def _may_move(world: World, tenant: Tenant) -> bool:
     return tenant.is_past and not any(node.max_protected_permille or node.burst_permille for node in path)
 
 
-def _wanted(world: World, policy: Policy, room: Room) -> set[int]:
+def _wanted(world: World, room: Room) -> set[int]:
     """The sizes of hosts that somebody waits for whole ones of; all of them where the lane lacks a spare one (3.1)."""
     sizes = set(room.size.values())
-    if len(room.spare) < room.spares_wanted(policy):
+    if len(room.spare) < room.spares_wanted:
         return sizes
     asked = (of.sample.request for of in world.line.classes.values() if room.pool in of.sample.pools)
     return sizes & {request.gpus_per_host for request in asked}
