@@ -68,7 +68,7 @@ class CellClient:
             options |= {**_seal(servers, self.authority), **_proof(self.creds)}
             self._client = await asyncio.wait_for(nats.connect(servers, **options), CONNECT_S)
             await self._client.subscribe(f"fl.{self.cell}.answer.{self.account}.*", cb=self._heard)
-            await self._client.flush(10)
+            await self._settle()
         except (OSError, nats.errors.Error, TimeoutError) as error:
             raise Away(f"no bus at {self.url.rpartition('@')[2]}: {self._said or type(error).__name__}") from error
 
@@ -80,8 +80,13 @@ class CellClient:
     async def follow(self, subject: str) -> Subscription:
         """The feed below `fl.<cell>.feed.`, from now on."""
         heard = await self._client.subscribe(f"fl.{self.cell}.feed.{subject}")
-        await self._client.flush(10)
+        await self._settle()
         return heard
+
+    async def _settle(self) -> None:
+        """The bus has our subscriptions when this returns: nats-py sends a ping ahead of what it has not written yet."""
+        for _ in range(2):
+            await self._client.flush(10)
 
     async def command(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send a command and return its answer; sends it again until there is one, which changes nothing twice.

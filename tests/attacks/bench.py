@@ -14,6 +14,7 @@ from nats.aio.client import Client
 
 from fairlease.runtime import bus_server, keys, streams
 from fairlease.runtime.access import access
+from fairlease.runtime.connection import settle
 from fairlease.runtime.permissions import Identity, Plan, identities
 from fairlease_schemas.subjects import SCOPES, VERBS, Subjects
 from tests.live.journal import Stored, read_stream
@@ -52,12 +53,8 @@ class Party:
         await self.client.connect(servers=url, error_cb=on_error, **key.options())
 
     async def refusals(self) -> list[str]:
-        """What was refused since the last call, in order: the bus says so before it answers a ping.
-
-        Two pings, because the client sends the first ahead of what it has not written yet.
-        """
-        for _ in range(2):
-            await self.client.flush(timeout=int(_PATIENCE_S))
+        """What was refused since the last call, in order: the bus says so before it answers a ping."""
+        await settle(self.client, int(_PATIENCE_S))
         said, self._refused = self._refused, []
         assert all("permissions violation" in text.lower() for text in said), said
         return said

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlease.runtime import keys
-from fairlease.runtime.connection import connect
+from fairlease.runtime.connection import connect, settle
 from fairlease_schemas.subjects import BEGIN, SCOPES, SERVICES, VERBS
 from tests.attacks.bench import PEOPLE, STREAMS, SUBJECTS, Bus, Party
 
@@ -209,7 +209,7 @@ async def test_an_auditor_reads_the_log_hears_the_feed_and_says_nothing(bus: Bus
     assert await _followed(ours, "follow-0a", len(SCOPES)) == [SUBJECTS.log(name, "made-up") for name in SCOPES]
     explainer = await bus.as_("service-explainer")
     asked = await explainer.client.subscribe(SUBJECTS.ask("explainer", "*"))
-    await explainer.client.flush()
+    await settle(explainer.client, 10)
     await ours.say(SUBJECTS.ask("explainer", "why"), reply=ours.client.new_inbox())
     question = await asked.next_msg(timeout=10)
     await question.respond(b"{}")

@@ -22,7 +22,7 @@ from nats.aio.subscription import Subscription
 from fairlease.cli.exits import AWAY, CONTRACT, FAILED, FORBIDDEN, LATER, CommandError
 from fairlease.cli.parser import account_of
 from fairlease.runtime import keys
-from fairlease.runtime.connection import Connection, connect
+from fairlease.runtime.connection import Connection, connect, settle
 from fairlease.runtime.errors import BusAway, ConfigWrong
 from fairlease.runtime.redaction import redacted
 from fairlease.runtime.settings import Settings, read_settings, servers_in
@@ -34,6 +34,7 @@ ASK_S: Final = 5.0
 PUBLISH_S: Final = 5.0
 CLOSED_S: Final = 0.5
 """How long a submission waits for a word of admission before it is sent anyway."""
+SETTLE_S: Final = 10
 REREAD_S: Final = 1.0
 """How often an answer that was not heard is looked for in the store."""
 
@@ -126,7 +127,7 @@ class Link:
     async def subscribe(self, subject: str) -> Subscription:
         """A plain subscription, known to the bus when this returns."""
         found = await self.client.subscribe(subject)
-        await self.client.flush()
+        await settle(self.client, SETTLE_S)
         return found
 
     async def send(self, verb: str, body: bytes, timeout_ms: int, host: str = "") -> Receipt:

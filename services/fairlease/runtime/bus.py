@@ -34,7 +34,7 @@ from nats.js.api import AckPolicy as ConsumerAck
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from fairlease.runtime import keys, tls
-from fairlease.runtime.connection import Guard, end_reconnecting, is_inbox
+from fairlease.runtime.connection import Guard, end_reconnecting, is_inbox, settle
 from fairlease.runtime.settings import Settings, servers_in
 from fairlease.runtime.tasks import end
 from fairlease.runtime.watchdog import Watchdog
@@ -155,10 +155,10 @@ class Bus:
         subscriber(answer)
         self._answering.append(subscriber)
         await subscriber.start()
-        # Whoever asks from now on finds somebody: the bus has the subscription when it answers a ping. When it is
+        # Whoever asks from now on finds somebody: the bus has the subscription when this returns. When it is
         # away it gets it with the next connection.
         with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
-            await self.client.flush(_FLUSH_S)
+            await settle(self.client, _FLUSH_S)
 
     def _renew_all(self) -> None:
         for feed in self._inputs:

@@ -129,6 +129,16 @@ class Connection(Client):
             await end_reconnecting(self)
 
 
+async def settle(client: Client, timeout_s: int) -> None:
+    """Returns when the bus has all that this connection said before: subscriptions, and messages nobody confirms.
+
+    Two pings, because the client sends one ahead of what it has not written yet, and only the second comes behind it.
+    Raises what `Client.flush` raises.
+    """
+    for _ in range(2):
+        await client.flush(timeout_s)
+
+
 async def end_reconnecting(client: Client) -> None:
     """Ends the loop in which a closed client may still look for a bus that is away.
 
