@@ -84,7 +84,7 @@ class CellClient:
         return heard
 
     async def _settle(self) -> None:
-        """The bus has our subscriptions when this returns: nats-py sends a ping ahead of what it has not written yet."""
+        """The bus has our subscriptions when this returns: nats-py sends a ping ahead of what it has yet to write."""
         for _ in range(2):
             await self._client.flush(10)
 
