@@ -24,7 +24,7 @@ from fairlease_schemas.subjects import Subjects
 FIRST = PolicyChanged(name="test-1", author="test", policy=Policy())
 
 
-async def eventually(holds: Callable[[], object], limit_s: float = 10.0) -> None:
+async def eventually(holds: Callable[[], object], limit_s: float = 30.0) -> None:
     """Returns when the condition holds; fails when it does not in time."""
     async with asyncio.timeout(limit_s):
         while not holds():  # noqa: ASYNC110 - any condition, also one that sets no event

@@ -56,7 +56,7 @@ def _answered(log: list[Record]) -> list[int]:
     return [answer.seq for entry in log for answer in entry.answers if "INBOX" in answer.stream]
 
 
-async def _until_answered(process: Process, subjects: Subjects, seq: int, limit_s: float = 10) -> None:
+async def _until_answered(process: Process, subjects: Subjects, seq: int, limit_s: float = 30) -> None:
     stream = subjects.inbox_stream("local")
     await eventually(lambda: process.world.cursor(process.settings.service, stream) >= seq, limit_s)
 
