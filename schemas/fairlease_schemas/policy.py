@@ -24,16 +24,16 @@ DEFAULT_WINDOW_BOUNDS = (
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All numbers of a policy; the defaults are those of decisions.md.
 
-    `ranker` names the rule by which claims are ordered. `debug_*` rule the debug lane (3.1).
-    `debug_spare_hosts` are kept empty in each pool for the lane and for gangs that lost a host (3.1, 7.7), and the lane
-    waits for checkpoints and window ends so much of `patience_ms` (5.5). `leaf_order` is that of leaves which ask for
-    none, `fifo`, of their own (3.2). `half_life_ms` 0 is no fade (2.8). `margin_permille` is in standing (5.2), and
-    `licence_window_permille` is how much of a side's entitlement a new window counts there at most, 0 for all of it.
-    `move_gain_ms` is in how long a hole must be worth what moving the work beside it loses, 0 for no moves (5.8);
-    `saving_*` rule 3.4: after how
-    long a side saves, and how large a later claim may still pass, in GPUs x window; `promise_*` rule 6:
-    how many at once, on how much of a pool, and how much earlier a replacement must be; `brake_*` rule 5.7;
-    `start_limit_ms` how long a gang may take to start where the contract does not say (1.15).
+    `ranker` names the rule by which claims are ordered. `debug_*` rule the debug lane (3.1). `debug_spare_hosts`
+    are kept empty in each pool for the lane and for gangs that lost a host (3.1, 7.7); a gang of
+    `spare_yield_hosts` or more may have them too, 0 for none. The lane waits for checkpoints and window ends so
+    much of `patience_ms` (5.5). `leaf_order` is that of leaves which ask for none, `fifo`, of their own (3.2).
+    `half_life_ms` 0 is no fade (2.8). `margin_permille` is in standing (5.2), and `licence_window_permille` is how
+    much of a side's entitlement a new window counts there at most, 0 for all of it. `move_gain_ms` is in how long a
+    hole must be worth what moving the work beside it loses, 0 for no moves (5.8); `saving_*` rule 3.4: after how
+    long a side saves, and how large a later claim may still pass, in GPUs x window; `promise_*` rule 6: how many at
+    once, on how much of a pool, and how much earlier a replacement must be; `brake_*` rule 5.7; `start_limit_ms`
+    how long a gang may take to start where the contract does not say (1.15).
     `lease_*` rule how long a host may be silent (7.6), `fault_*` what follows a fault (7.7): how long healthy hosts
     are kept for the job, and after faults on how many hosts within which span it is held.
     `on_resume_refused` is what becomes of a job whose checkpoint does not fit (8.3): `fail`, also when it is empty, or
@@ -60,6 +60,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     debug_per_person: int = 2
     debug_permille: int = 50
     debug_spare_hosts: int = 0
+    spare_yield_hosts: int = 0
     debug_patience_permille: int = 1000
     non_resumable_cap_ms: int = 4 * HOUR_MS
     retry_backoff_ms: int = 30 * SECOND_MS

@@ -30,7 +30,7 @@ def crowd(here: Cell, *sizes: tuple[str, int, int]) -> dict[str, str]:
     [
         pytest.param("fifo", "big long small tiny", id="as they came"),
         pytest.param("smallest", "tiny small long big", id="by GPUs times window"),
-        pytest.param("least-attained", "big long small tiny", id="nobody has attained anything: as they came"),
+        pytest.param("least-attained", "tiny small long big", id="nobody has attained anything: by size"),
     ],
 )
 def test_a_leaf_is_served_in_its_own_order(order: str, expected: str) -> None:
@@ -72,18 +72,21 @@ def test_a_leaf_keeps_its_own_order_beside_others() -> None:
     assert known == ["a-small", "b-big"]
 
 
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [
-        pytest.param("fifo", "tiny small long big", id="one that asks for none has the policy's"),
-        pytest.param("least-attained", "big long small tiny", id="one with an order of its own keeps it"),
-    ],
-)
-def test_the_policy_has_an_order_for_leaves_without_one(own: str, expected: str) -> None:
+def test_the_policy_has_an_order_for_leaves_without_one() -> None:
     # rule: 3.2
-    here = change(cell(promises_per_pool=0, leaf_order="smallest"), "a", order=own)
+    here = change(cell(promises_per_pool=0, leaf_order="smallest"), "a", order="fifo")
     jobs = crowd(here, ("big", 2, 120), ("long", 1, 180), ("small", 2, 20), ("tiny", 1, 15))
-    assert order_of(here, jobs) == expected
+    assert order_of(here, jobs) == "tiny small long big"
+
+
+def test_a_leaf_with_an_order_of_its_own_keeps_it() -> None:
+    """The one with the smaller window has held more by now."""
+    # rule: 3.2
+    here = change(cell(promises_per_pool=0, leaf_order="smallest"), "a", order="least-attained")
+    jobs = {"small": whole(here, "small", max_retries=1, min_runtime_ms=15 * MINUTE)}
+    jobs["big"] = whole(here, "big", min_runtime_ms=HOUR)
+    here.at(20 * MINUTE).gone(jobs["small"], End.FAILED, 1)
+    assert order_of(here, jobs) == "small big"
 
 
 def test_the_order_of_the_policy_is_not_that_of_the_lane_or_of_idle_work() -> None:

@@ -101,6 +101,46 @@ def test_a_debug_gang_takes_spare_hosts_beside_open_ones() -> None:
     assert set(hosts_of(here, debug)) == set(names(1, 4))
 
 
+def test_a_gang_that_is_large_enough_takes_the_spare_host_when_that_is_all_it_lacks() -> None:
+    # rule: 3.1
+    here = cell(4, debug_spare_hosts=1, spare_yield_hosts=2, promises_per_pool=0)
+    running = whole(here, "run")
+    gang = here.submit("gang", "b", hosts=3, gpus_per_host=8, **LONG)
+    assert len(hosts_of(here, gang)) == 3, "two open ones and the spare one"
+    assert spare(here) == ()
+    here.gone(running)
+    assert len(spare(here)) == 1, "the next that is empty is spare"
+    assert is_waiting(here, whole(here, "small", "b"))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "window"),
+    [pytest.param(2, LONG, id="one too small"), pytest.param(3, {"min_runtime_ms": 0}, id="idle work of any size")],
+)
+def test_nobody_else_takes_the_spare_host(hosts: int, window: dict[str, int]) -> None:
+    # rule: 3.1
+    here = cell(hosts + 1, debug_spare_hosts=1, spare_yield_hosts=3, promises_per_pool=0)
+    whole(here, "run")
+    assert is_waiting(here, here.submit("gang", "b", hosts=hosts, gpus_per_host=8, **window))
+    assert len(spare(here)) == 1
+
+
+def test_a_large_gang_leaves_the_spare_host_where_it_has_enough_beside_it() -> None:
+    # rule: 3.1
+    here = cell(3, debug_spare_hosts=1, spare_yield_hosts=2, promises_per_pool=0)
+    gang = here.submit("gang", "b", hosts=2, gpus_per_host=8, **LONG)
+    assert set(hosts_of(here, gang)).isdisjoint(spare(here))
+    assert len(spare(here)) == 1
+
+
+def test_who_may_have_the_spare_host_is_told_that_it_starts_at_once() -> None:
+    # rule: 3.1 9.4
+    here = cell(3, debug_spare_hosts=1, spare_yield_hosts=2, promises_per_pool=0)
+    whole(here, "run")
+    found = plan(here.world, "ann", "b", request(hosts=2, gpus_per_host=8, pools=("h100",)))
+    assert (found.when, len(found.hosts)) == ("now", 2)
+
+
 def test_a_gang_that_needs_every_host_of_the_pool_is_not_kept_waiting_for_ever() -> None:
     # rule: 3.1
     here = cell(3, debug_spare_hosts=1, promises_per_pool=0)

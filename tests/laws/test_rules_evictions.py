@@ -241,7 +241,7 @@ class MovesMakeHostsWhole(Law):
 
 
 class SpareHostsAreForTheLane(Law):
-    """Rules 3.1, 7.7: an empty host that is spare is granted to the lane, or to a gang of which a fault left a part."""
+    """Rules 3.1, 7.7: a spare host is granted to the lane, to a gang that a fault left a part, or to a large one."""
 
     def before(self, cell: Living, record: Record) -> None:
         world = cell.world
@@ -249,8 +249,10 @@ class SpareHostsAreForTheLane(Law):
         for event in record.events:
             if isinstance(event, GangGranted):
                 kept = world.reservations.get(event.job)
+                least = world.policy.spare_yield_hosts if world.policy is not None else 0
+                is_large = 0 < least <= len(event.parts) and event.licence is not Licence.IDLE
+                is_let_in = is_large or event.licence is Licence.DEBUG or (kept is not None and kept.is_part)
                 for part in event.parts:
-                    is_let_in = event.licence is Licence.DEBUG or (kept is not None and kept.is_part)
                     assert part.host not in spare or is_let_in, f"{event.attempt} has the spare {part.host}"
                     spare.discard(part.host)
 
@@ -283,6 +285,7 @@ ALL = (
 )
 MOVING = policies(
     debug_spare_hosts=st.sampled_from((0, 1, 2)),
+    spare_yield_hosts=st.sampled_from((0, 0, 2)),
     move_gain_ms=st.sampled_from((HOUR, 24 * HOUR)),
     margin_permille=st.just(10**6),
     promises_per_pool=st.sampled_from((0, 0, 1)),

@@ -277,6 +277,7 @@ def policies(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[Policy]:
         "window_bounds": st.just(ANY_WINDOW),
         "reservation_slack_ms": st.sampled_from((0, MINUTE)),
         "debug_spare_hosts": st.sampled_from((0, 0, 0, 1, 2)),
+        "spare_yield_hosts": st.sampled_from((0, 0, 1, 2, 3)),
         "debug_patience_permille": st.sampled_from((1000, 1000, 500, 0)),
         "licence_window_permille": st.sampled_from((0, 0, 0, 1, 100)),
         "leaf_order": st.sampled_from(("fifo", "fifo", "smallest", "least-attained")),

@@ -38,6 +38,7 @@ LIMITS = {
     "debug_per_person": (0, 1_000_000),
     "debug_permille": (0, OF_ALL),
     "debug_spare_hosts": (0, 1_000),
+    "spare_yield_hosts": (0, 1_000_000),
     "debug_patience_permille": (0, OF_ALL),
     "non_resumable_cap_ms": (0, LONGEST_MS),
     "retry_backoff_ms": (0, 30 * DAY_MS),

@@ -1,7 +1,8 @@
 """The order inside a leaf (3.2): `fifo` by first submission, `least-attained`, or `smallest`.
 
 A preempted job keeps its first submission's place in all three; the other two only put something
-before it: the GPU-time the job has held so far, or its GPUs x window. Ties go by submission.
+before it: its GPUs x window, and `least-attained` the GPU-time the job has held so far before that, so that of those
+which have not begun the smallest comes first. Ties go by submission.
 """
 
 from typing import Any, Final
@@ -13,7 +14,7 @@ from fairlease_schemas.ids import JobId
 FIFO: Final = "fifo"
 
 Place = Any
-"""What sorts: an address, or a number and an address; one kind within a leaf."""
+"""What sorts: an address, or numbers and an address; one kind within a leaf."""
 
 
 def members_in_order(world: World, key: str, now_ms: int) -> list[tuple[Place, JobId]]:
@@ -21,12 +22,13 @@ def members_in_order(world: World, key: str, now_ms: int) -> list[tuple[Place, J
     waiting = world.line.classes.get(key)
     if waiting is None:
         return []
-    order = _order(world, waiting.sample)
+    order, size = _order(world, waiting.sample), waiting.sample.gpus * waiting.sample.window_ms
     if order == "least-attained":
         jobs = world.jobs
-        return sorted(((attained_gpu_ms(jobs[name], now_ms), admitted), name) for admitted, name in waiting.members)
+        return sorted(
+            ((attained_gpu_ms(jobs[name], now_ms), size, admitted), name) for admitted, name in waiting.members
+        )
     if order == "smallest":
-        size = waiting.sample.gpus * waiting.sample.window_ms
         return [((size, admitted), name) for admitted, name in waiting.members]
     return waiting.members
 

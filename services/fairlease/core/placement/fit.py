@@ -20,7 +20,7 @@ from fairlease.core.placement.shape import Shape, shape_of
 from fairlease.core.placement.sides import NONE, Sides, Sizes
 from fairlease.core.state import Promise
 from fairlease.core.world import World
-from fairlease_schemas.cycle import Part
+from fairlease_schemas.cycle import Licence, Part
 from fairlease_schemas.ids import HostId, JobId, PoolId
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason
@@ -43,6 +43,12 @@ class _Facts(msgspec.Struct, frozen=True):
     is_known: bool
     is_unheld: bool
     is_kept: bool
+
+
+def takes_spare(policy: Policy, licence: Licence, shape: Shape) -> bool:
+    """Whether the pick may have the spare hosts (3.1): the lane may, and so large a gang that they yield to it."""
+    is_large = 0 < policy.spare_yield_hosts <= shape.hosts
+    return licence is Licence.DEBUG or (is_large and licence is not Licence.IDLE)
 
 
 class Room:
@@ -202,11 +208,11 @@ class Room:
         held = (gpus, *self.sides.part(host, gpus, sizes))
         return tuple(max(0, missing - freed) for missing, freed in zip(lack, held, strict=True))
 
-    def is_full(self, shape: Shape, job: JobId, *, is_lane: bool = False) -> bool:
+    def is_full(self, shape: Shape, job: JobId, *, takes_spare: bool = False) -> bool:
         """Whether it is known by now that `find` finds nothing, for any length of time; False where it is not known."""
-        return shape in self._full and job not in self._keeping and not (is_lane and self.spare)
+        return shape in self._full and job not in self._keeping and not (takes_spare and self.spare)
 
-    def find(self, shape: Shape, job: JobId, needs_ms: int, *, is_lane: bool = False) -> tuple[Part, ...] | None:
+    def find(self, shape: Shape, job: JobId, needs_ms: int, *, takes_spare: bool = False) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
 
         1. Hosts reserved for the job or promised to it, by themselves, when they are free and no drain closes them
@@ -215,7 +221,7 @@ class Room:
         3. open hosts with those kept for it after a fault (7.7), and the spare ones;
         4. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is over before the
            promise begins;
-        5. for the lane, its spare hosts (3.1).
+        5. for who `takes_spare`, the spare hosts too (3.1).
         """
         own: list[HostId] = []
         if job in self._keeping:
@@ -228,7 +234,7 @@ class Room:
             host = self._fullest(shape)
             if host is None and self._has_holes:
                 host = next(iter(self._holes(shape, needs_ms)), None)
-            if host is None and is_lane:
+            if host is None and takes_spare:
                 host = next(iter(self._spare_room(shape)), None)
             if host is None:
                 self._note_full(shape, job)
@@ -240,7 +246,7 @@ class Room:
             chosen = self._together(sorted({*whole, *part, *self._spare_room(shape)}), shape)
         if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
-        if chosen is None and is_lane:
+        if chosen is None and takes_spare:
             chosen = self._together(sorted({*whole, *self._spare_room(shape)}), shape)
         if chosen is None:
             self._note_full(shape, job)

@@ -11,7 +11,7 @@ from fairlease.core.departures import needs_ms
 from fairlease.core.fairshare.scales import Scales
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Job, Phase
-from fairlease.core.placement.fit import Room
+from fairlease.core.placement.fit import Room, takes_spare
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit, permit_for
 from fairlease.core.preemption.move import worth_moving
@@ -179,8 +179,7 @@ class _Step:
             return
         view, permit = self._view(claim.pool), self._permit(claim)
         shape = view.room.shape(job)
-        is_lane = claim.licence is Licence.DEBUG
-        if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms), is_lane=is_lane) is not None:
+        if self._has_room(view, shape, job, claim.licence):
             return
         plan = view.planner.plan(view.room, shape, permit, job.id)
         if plan is None or not is_sooner(view.occupancy, plan, self._world.promises.get(job.id), self._now_ms):
@@ -198,6 +197,11 @@ class _Step:
             self.events.append(PromiseEnded(job=job.id, why=PromiseEnd.EARLIER))
         view.scales.charge(job.budget, permit.window_gpu_ms)  # nothing where it is counted already
 
+    def _has_room(self, view: _View, shape: Shape, job: Job, licence: Licence) -> bool:
+        """Whether the claim needs nobody to leave."""
+        length_ms, is_let_in = needs_ms(self._policy, job, self._now_ms), takes_spare(self._policy, licence, shape)
+        return view.room.find(shape, job.id, length_ms, takes_spare=is_let_in) is not None
+
     def promise(self, claim: Claim) -> None:
         """Promise hosts to a blocked claim, or promise earlier ones (6.2, 6.4)."""
         job = self._world.jobs[claim.job]
@@ -205,7 +209,7 @@ class _Step:
             return
         view = self._view(claim.pool)
         shape = view.room.shape(job)
-        if view.room.find(shape, job.id, needs_ms(self._policy, job, self._now_ms)) is not None:
+        if self._has_room(view, shape, job, claim.licence):
             return
         permit, present = self._permit(claim), self._world.promises.get(job.id)
         if present is not None and is_under_way(view.occupancy, present, self._now_ms):
