@@ -158,6 +158,26 @@ def test_a_claim_without_the_standing_is_promised_nothing() -> None:
     assert reasons(here) == {"b/h100/1x8/14400000ms": Reason.WINDOW_OVERSHARE}
 
 
+@pytest.mark.parametrize(
+    ("short_ms", "is_made"),
+    [pytest.param(0, True, id="which ends as the promise begins"), pytest.param(1, False, id="a millisecond shorter")],
+)
+def test_within_the_horizon_of_the_policy_a_promise_is_made_and_beyond_it_none(short_ms: int, is_made: bool) -> None:
+    # rule: 6.5
+    here = cell(promise_horizon_ms=HOUR + GRACE + MARGIN - short_ms)
+    _, claim = waiting(here)
+    assert [event.job for event in made(here)] == ([claim] if is_made else [])
+
+
+def test_what_was_too_far_off_is_promised_once_it_is_near() -> None:
+    # rule: 6.5
+    here = cell(promise_horizon_ms=20 * MINUTE)
+    _, claim = waiting(here)
+    assert made(here) == []
+    here.at(45 * MINUTE).settle()
+    assert promises(here) == {claim: (names(1), HOUR + GRACE + MARGIN)}
+
+
 def test_a_part_of_a_host_is_promised_only_where_everybody_may_be_asked_to_leave() -> None:
     """Own work beside the victim is no reason to wait, and none to be evicted: without a promise the window ends."""
     # rule: 6.2

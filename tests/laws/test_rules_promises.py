@@ -94,13 +94,15 @@ class PromisedHostsTakeNoLongWork(Law):
 
 
 class PromisesAreFew(Law):
-    """Rule 6.5: so many at once in a pool, on so much of it; one host always may be promised. No host twice."""
+    """Rule 6.5: so many at once in a pool, on so much of it, so far ahead; one host always may be. No host twice."""
 
     def after(self, cell: Living, record: Record) -> None:
         world, policy = cell.world, cell.world.policy
         made = [event for event in record.events if isinstance(event, PromiseMade)]
         if not made or policy is None:
             return
+        horizon_ms = policy.promise_horizon_ms
+        assert not horizon_ms or all(event.start_in_ms <= horizon_ms for event in made)
         for pool in {event.pool for event in made}:
             standing = [p for p in world.promises.values() if p.pool == pool]
             assert len(standing) <= policy.promises_per_pool

@@ -27,7 +27,7 @@ from fairlease.core.placement.sides import asked
 from fairlease.core.placement.verdict import PLAIN, Verdicts
 from fairlease.core.preemption.licence import Permit, Signature, permit_for
 from fairlease.core.preemption.occupancy import occupancy
-from fairlease.core.preemption.promise import is_sooner, soonest
+from fairlease.core.preemption.promise import is_sooner, promised
 from fairlease.core.preemption.victims import Plan, Planner
 from fairlease.core.state import RANKED, OpenReason, Promise, Reservation, is_served
 from fairlease.core.world import World
@@ -193,7 +193,7 @@ class _PoolPlacement:
         owed = self._commitment(pick.job)
         if owed is not None and owed.made > self._world.tree_address:
             return None
-        return self._caps.refuses(pick, is_counted=owed is not None) or self._savings.refuses(pick)
+        return self._caps.refuses(pick, is_counted=owed is not None) or self._savings.refuses(pick, self._picker.scales)
 
     def _grant(self, pick: Pick, job: Job, parts: tuple[Part, ...]) -> None:
         placed = self._placed
@@ -278,7 +278,8 @@ class _PoolPlacement:
         if key in self._unprovable:
             return False
         self._proofs_left -= 1
-        if soonest(self._occupancy, self._room, shape, permit, job, is_promise=True) is not None:
+        horizon_ms = self._policy.promise_horizon_ms
+        if promised(self._occupancy, self._room, shape, permit, job, horizon_ms) is not None:
             return True
         self._unprovable.add(key)
         return False

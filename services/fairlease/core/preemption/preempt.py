@@ -17,7 +17,7 @@ from fairlease.core.preemption.licence import Permit, permit_for
 from fairlease.core.preemption.move import worth_moving
 from fairlease.core.preemption.occupancy import Tenant, occupancy, tenant_of
 from fairlease.core.preemption.patience import worth_waiting
-from fairlease.core.preemption.promise import Proof, is_sooner, is_under_way, leaving_for, soonest, why_over
+from fairlease.core.preemption.promise import Proof, is_sooner, is_under_way, leaving_for, promised, why_over
 from fairlease.core.preemption.victims import MAX_VICTIMS, Plan, Planner
 from fairlease.core.state import PLACED, Promise, Reservation, is_served, promise_of
 from fairlease.core.world import World
@@ -214,7 +214,7 @@ class _Step:
         permit, present = self._permit(claim), self._world.promises.get(job.id)
         if present is not None and is_under_way(view.occupancy, present, self._now_ms):
             return  # nobody is told to leave for nothing (6.4): an earlier proof would change nothing
-        proof = soonest(view.occupancy, view.room, shape, permit, job.id, is_promise=True)
+        proof = promised(view.occupancy, view.room, shape, permit, job.id, self._policy.promise_horizon_ms)
         if proof is None or proof.start_ms <= self._now_ms:
             return
         if present is not None and not self._is_better(proof, present):

@@ -87,6 +87,15 @@ def soonest(
     return best
 
 
+def promised(
+    occupancy: Occupancy, room: Room, shape: Shape, permit: Permit, job: JobId, horizon_ms: int
+) -> Proof | None:
+    """What a promise would rest on (6.2): None where nothing proves one, or only beyond the horizon, if any (6.5)."""
+    proof = soonest(occupancy, room, shape, permit, job, is_promise=True)
+    is_far = proof is not None and 0 < horizon_ms < proof.start_ms - room.now_ms
+    return None if is_far else proof
+
+
 class _Freed(msgspec.Struct, frozen=True):
     """A host that can be free: from when, what is missing until then, by whose leaving, and who might leave instead.
 
