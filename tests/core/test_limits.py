@@ -326,33 +326,6 @@ def test_the_whole_subtree_of_the_level_that_blocks_it_saves() -> None:
     assert began(here, Reason.SAVING) == [Evidence(pool="h100", claim=gang, level="org")]
 
 
-@pytest.mark.parametrize(
-    ("from_permille", "budget", "phase"),
-    [
-        pytest.param(0, "c", "granted", id="small claims pass where the policy says no standing"),
-        pytest.param(1, "c", "waiting", id="not those of a side that stands so high"),
-        pytest.param(100_000, "c", "granted", id="those of a side that stands below"),
-        pytest.param(1, "a", "granted", id="those of the saver's own side"),
-        pytest.param(1, "b", "granted", id="those of a side that does not save"),
-    ],
-)
-def test_small_claims_of_a_side_over_its_share_wait_behind_a_sibling_that_saves(
-    from_permille: int, budget: str, phase: str
-) -> None:
-    # rule: 3.4
-    here = Cell().hosts(2).budgets(org=1, lab=1, org__a=1, org__c=1, lab__b=1)
-    here.policy(promises_per_pool=0, saving_from_permille=from_permille, rank_period_ms=MINUTE)
-    for name in ("a", "c"):
-        here.at(HOUR if name == "c" else 0)
-        before = whole(here, f"before-{name}", name)
-        here.at(2 * HOUR if name == "c" else HOUR).gone(before)
-    theirs = [whole(here, f"b{n}", "b", min_runtime_ms=15 * MINUTE) for n in range(2)]
-    here.submit("gang", hosts=2, gpus_per_host=8, min_runtime_ms=8 * HOUR, **LONG)
-    here.at(6 * HOUR).gone(theirs[0])
-    small = whole(here, "small", budget, min_runtime_ms=15 * MINUTE)
-    assert here.phase(small) == phase
-
-
 def test_who_comes_into_the_class_later_has_not_waited_so_long() -> None:
     # rule: 3.4
     here, gang = saver()

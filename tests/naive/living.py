@@ -270,7 +270,6 @@ def policies(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[Policy]:
         "patience_ms": st.sampled_from((0, 5 * MINUTE, 30 * MINUTE)),
         "saving_after_ms": st.sampled_from((30 * MINUTE, 4 * HOUR)),
         "saving_pass_gpu_ms": st.sampled_from((0, HOUR)),
-        "saving_from_permille": st.sampled_from((0, 0, 1000)),
         "promises_per_pool": st.sampled_from((0, 1, 1, 2)),
         "promise_permille": st.sampled_from((250, 500, 1000)),
         "promise_horizon_ms": st.sampled_from((0, 0, 30 * MINUTE)),

@@ -54,7 +54,6 @@ LIMITS = {
     "move_gain_ms": (0, 30 * DAY_MS),
     "saving_after_ms": (0, LONGEST_MS),
     "saving_pass_gpu_ms": (0, MAX_NUMBER),
-    "saving_from_permille": (0, 1_000_000),
     "promises_per_pool": (0, 1_000),
     "promise_permille": (0, OF_ALL),
     "promise_horizon_ms": (0, LONGEST_MS),

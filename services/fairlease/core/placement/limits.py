@@ -7,7 +7,6 @@ import msgspec
 
 from fairlease.core.departures import exempt_until_ms, protected_until_ms
 from fairlease.core.fairshare.next_pick import Pick
-from fairlease.core.fairshare.scales import Scales
 from fairlease.core.placement.fit import Room
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence, PoolRank
@@ -154,26 +153,16 @@ class Savings:
                 self._savers.append(Saver(reason.evidence.level, key, job, admitted))
         self._savers.sort(key=lambda saver: (saver.admitted, saver.job))
 
-    def refuses(self, pick: Pick, scales: Scales) -> Refusal | None:
-        """Whether the pick waits behind a saver: submitted later, below its side, not small or far over its share."""
+    def refuses(self, pick: Pick) -> Refusal | None:
+        """Whether the pick waits behind a saver: submitted later, below its side, and not small."""
         if not self._savers or pick.licence in (Licence.DEBUG, Licence.IDLE):
             return None
         of = pick.of
-        is_small = of.hosts * of.gpus_per_host * of.window_ms <= self._policy.saving_pass_gpu_ms
-        if is_small and not self._policy.saving_from_permille:
+        if of.hosts * of.gpus_per_host * of.window_ms <= self._policy.saving_pass_gpu_ms:
             return None
         path = self._world.tree.path(of.budget)
         admitted = self._world.jobs[pick.job].admitted
         for saver in self._savers:
-            is_behind = saver.level in path and saver.key != of.key and admitted > saver.admitted
-            if is_behind and (not is_small or self._is_over(saver, of.budget, scales)):
+            if saver.level in path and saver.key != of.key and admitted > saver.admitted:
                 return Reason.SAVING, Evidence(pool=self._pool, claim=saver.job, level=saver.level)
         return None
-
-    def _is_over(self, saver: Saver, budget: BudgetId, scales: Scales) -> bool:
-        """Whether this budget's side, beside the saver's right below its level, stands so high that it waits too."""
-        sides = scales.sides(self._world.jobs[saver.job].budget, budget)
-        if sides is None or sides[0].parent != saver.level:
-            return False
-        theirs = sides[1]
-        return theirs.spent * 1000 >= theirs.entitled * self._policy.saving_from_permille

@@ -193,7 +193,7 @@ class _PoolPlacement:
         owed = self._commitment(pick.job)
         if owed is not None and owed.made > self._world.tree_address:
             return None
-        return self._caps.refuses(pick, is_counted=owed is not None) or self._savings.refuses(pick, self._picker.scales)
+        return self._caps.refuses(pick, is_counted=owed is not None) or self._savings.refuses(pick)
 
     def _grant(self, pick: Pick, job: Job, parts: tuple[Part, ...]) -> None:
         placed = self._placed
