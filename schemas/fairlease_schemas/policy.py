@@ -32,8 +32,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     much of a side's entitlement a new window counts there at most, 0 for all of it. `move_gain_ms` is in how long a
     hole must be worth what moving the work beside it loses, 0 for no moves (5.8); `saving_*` rule 3.4: after how
     long a side saves, and how large a later claim may still pass, in GPUs x window; `promise_*` rule 6: how many at
-    once, on how much of a pool, how long ahead at most, 0 for any, and how much earlier a replacement must be;
-    `brake_*` rule 5.7; `start_limit_ms` how long a gang may take to start where the contract does not say (1.15).
+    once, on how much of a pool, how long ahead at most for each host of the gang, 0 for any, and how much earlier a
+    replacement must be; `brake_*` rule 5.7; `start_limit_ms` how long a gang may take to start where the contract
+    does not say (1.15).
     `lease_*` rule how long a host may be silent (7.6), `fault_*` what follows a fault (7.7): how long healthy hosts
     are kept for the job, and after faults on how many hosts within which span it is held.
     `on_resume_refused` is what becomes of a job whose checkpoint does not fit (8.3): `fail`, also when it is empty, or

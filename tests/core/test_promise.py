@@ -169,6 +169,15 @@ def test_within_the_horizon_of_the_policy_a_promise_is_made_and_beyond_it_none(s
     assert [event.job for event in made(here)] == ([claim] if is_made else [])
 
 
+def test_a_gang_has_the_horizon_of_each_of_its_hosts() -> None:
+    # rule: 6.5
+    here = cell(2, promise_horizon_ms=(HOUR + GRACE + MARGIN) // 2 + 1, promise_permille=1000)
+    for n in range(2):
+        whole(here, f"run{n}", min_runtime_ms=HOUR)
+    claim = gang(here)
+    assert [event.job for event in made(here)] == [claim]
+
+
 def test_what_was_too_far_off_is_promised_once_it_is_near() -> None:
     # rule: 6.5
     here = cell(promise_horizon_ms=20 * MINUTE)

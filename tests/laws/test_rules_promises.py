@@ -102,7 +102,7 @@ class PromisesAreFew(Law):
         if not made or policy is None:
             return
         horizon_ms = policy.promise_horizon_ms
-        assert not horizon_ms or all(event.start_in_ms <= horizon_ms for event in made)
+        assert not horizon_ms or all(event.start_in_ms <= horizon_ms * len(event.hosts) for event in made)
         for pool in {event.pool for event in made}:
             standing = [p for p in world.promises.values() if p.pool == pool]
             assert len(standing) <= policy.promises_per_pool

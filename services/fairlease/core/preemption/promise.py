@@ -90,9 +90,12 @@ def soonest(
 def promised(
     occupancy: Occupancy, room: Room, shape: Shape, permit: Permit, job: JobId, horizon_ms: int
 ) -> Proof | None:
-    """What a promise would rest on (6.2): None where nothing proves one, or only beyond the horizon, if any (6.5)."""
+    """What a promise would rest on (6.2): None where nothing proves one, or only beyond the gang's horizon (6.5).
+
+    The horizon is so long for each of its hosts, 0 for none: the more there are, the longer they gather.
+    """
     proof = soonest(occupancy, room, shape, permit, job, is_promise=True)
-    is_far = proof is not None and 0 < horizon_ms < proof.start_ms - room.now_ms
+    is_far = proof is not None and 0 < horizon_ms * shape.hosts < proof.start_ms - room.now_ms
     return None if is_far else proof
 
 
