@@ -14,9 +14,11 @@ def lab_numbers(hosts: int) -> Policy:
     return Policy(
         quiet_period_ms=QUIET_PERIOD_MS,
         debug_spare_hosts=hosts // HOSTS_PER_SPARE,
+        spare_yield_hosts=4,
         debug_patience_permille=0,
-        licence_window_permille=5,
+        licence_window_permille=20,
         leaf_order="least-attained",
-        move_gain_ms=20 * MINUTE_MS,
+        move_gain_ms=40 * MINUTE_MS,
         promise_permille=520,
+        promise_horizon_ms=4 * MINUTE_MS,
     )
