@@ -20,5 +20,5 @@ def lab_numbers(hosts: int) -> Policy:
         leaf_order="least-attained",
         move_gain_ms=40 * MINUTE_MS,
         promise_permille=520,
-        promise_horizon_ms=4 * MINUTE_MS,
+        promise_horizon_ms=2 * MINUTE_MS,
     )
