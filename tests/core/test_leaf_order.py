@@ -47,9 +47,10 @@ def test_equal_sizes_go_by_submission() -> None:
     assert order_of(here, jobs) == "one two three"
 
 
-def test_who_has_held_least_goes_first() -> None:
+@pytest.mark.parametrize("of_policy", ["fifo", "smallest"])
+def test_who_has_held_least_goes_first_where_the_leaf_says_so_whatever_the_policy_says(of_policy: str) -> None:
     # rule: 3.2
-    here = change(cell(promises_per_pool=0), "a", order="least-attained")
+    here = change(cell(promises_per_pool=0, leaf_order=of_policy), "a", order="least-attained")
     jobs = {name: whole(here, name, max_retries=3) for name in ("first", "second", "third")}
     here.at(20 * MINUTE).gone(jobs["first"], End.FAILED, 1)
     here.at(30 * MINUTE).gone(jobs["second"], End.FAILED, 1)
@@ -77,16 +78,6 @@ def test_the_policy_has_an_order_for_leaves_without_one() -> None:
     here = change(cell(promises_per_pool=0, leaf_order="smallest"), "a", order="fifo")
     jobs = crowd(here, ("big", 2, 120), ("long", 1, 180), ("small", 2, 20), ("tiny", 1, 15))
     assert order_of(here, jobs) == "tiny small long big"
-
-
-def test_a_leaf_with_an_order_of_its_own_keeps_it() -> None:
-    """The one with the smaller window has held more by now."""
-    # rule: 3.2
-    here = change(cell(promises_per_pool=0, leaf_order="smallest"), "a", order="least-attained")
-    jobs = {"small": whole(here, "small", max_retries=1, min_runtime_ms=15 * MINUTE)}
-    jobs["big"] = whole(here, "big", min_runtime_ms=HOUR)
-    here.at(20 * MINUTE).gone(jobs["small"], End.FAILED, 1)
-    assert order_of(here, jobs) == "small big"
 
 
 def test_the_order_of_the_policy_is_not_that_of_the_lane_or_of_idle_work() -> None:

@@ -1,4 +1,4 @@
-"""Empty hosts that are kept for the debug lane, and for gangs of which a fault left a part (3.1, 7.7)."""
+"""Empty hosts that are kept for the debug lane, gangs of which a fault left a part, and large ones (3.1, 7.7)."""
 
 import pytest
 

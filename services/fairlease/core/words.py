@@ -168,9 +168,9 @@ LANE_OF_PERSON: Final[Words] = {
 """`lane-full` by the other of its two limits."""
 
 KEPT_FOR_LANE: Final[Words] = {
-    "en": "hosts of pool {pool} are kept empty for the debug lane and for gangs that lose a host ({reserved_hosts} are "
-    "kept in all)",
-    "zh": "{pool} 池有主机为调试通道和失去主机的任务保持空闲（共保留 {reserved_hosts} 台）",
+    "en": "hosts of pool {pool} are kept empty for the debug lane, for gangs that lose a host and, where the policy "
+    "says so, for large gangs ({reserved_hosts} are kept in all)",
+    "zh": "{pool} 池有主机为调试通道、失去主机的任务以及（若策略允许）大型任务保持空闲（共保留 {reserved_hosts} 台）",
 }
 """`reservation` for nobody by name."""
 

@@ -5,7 +5,8 @@ before it in the same cycle, so `next_pick` walks these numbers while placing. A
 none is open and something changed since the last rank looked, and every `rank_period_ms` while
 anything waits, because standings move with time. A policy may have a `quiet_period_ms`: after a cycle
 that decided nothing the next is put off that long, or until time ends a protection or a wait; standings
-move little in it, and whatever else a cycle weighs is news.
+move little in it, a claim may come within the horizon of a promise (6.5) that much sooner than it is
+seen, and whatever else a cycle weighs is news.
 """
 
 from fairlease.core.decision import Decision, decision_ms

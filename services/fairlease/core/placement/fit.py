@@ -26,7 +26,7 @@ from fairlease_schemas.policy import Policy
 from fairlease_schemas.reasons import Evidence, Reason
 
 NOBODY: JobId = ""
-"""Whose the hosts are that are kept for the lane (3.1): whoever comes."""
+"""Whose the spare hosts are (3.1): whoever comes of those who may have them."""
 
 Lack = tuple[int, ...]
 """What a host is short of for one host's part: GPUs, and where they matter CPU cores, memory and disk MiB."""
@@ -45,7 +45,7 @@ class _Facts(msgspec.Struct, frozen=True):
     is_kept: bool
 
 
-def takes_spare(policy: Policy, licence: Licence, shape: Shape) -> bool:
+def is_let_into_spare(policy: Policy, licence: Licence, shape: Shape) -> bool:
     """Whether the pick may have the spare hosts (3.1): the lane may, and so large a gang that they yield to it."""
     is_large = 0 < policy.spare_yield_hosts <= shape.hosts
     return licence is Licence.DEBUG or (is_large and licence is not Licence.IDLE)
@@ -134,7 +134,7 @@ class Room:
         return min([most, *(hosts for hosts in left if hosts >= 0)])
 
     def _spares(self, count: int) -> list[HostId]:
-        """So many empty hosts are for the lane (3.1) and for gangs that lost one to a fault (7.7) alone.
+        """So many empty hosts are for the lane, gangs that lost one to a fault (7.7) and large ones alone (3.1).
 
         Of the largest, from where fewest are empty, by id.
         """
@@ -208,11 +208,11 @@ class Room:
         held = (gpus, *self.sides.part(host, gpus, sizes))
         return tuple(max(0, missing - freed) for missing, freed in zip(lack, held, strict=True))
 
-    def is_full(self, shape: Shape, job: JobId, *, takes_spare: bool = False) -> bool:
+    def is_full(self, shape: Shape, job: JobId, *, can_take_spare: bool = False) -> bool:
         """Whether it is known by now that `find` finds nothing, for any length of time; False where it is not known."""
-        return shape in self._full and job not in self._keeping and not (takes_spare and self.spare)
+        return shape in self._full and job not in self._keeping and not (can_take_spare and self.spare)
 
-    def find(self, shape: Shape, job: JobId, needs_ms: int, *, takes_spare: bool = False) -> tuple[Part, ...] | None:
+    def find(self, shape: Shape, job: JobId, needs_ms: int, *, can_take_spare: bool = False) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
 
         1. Hosts reserved for the job or promised to it, by themselves, when they are free and no drain closes them
@@ -221,7 +221,7 @@ class Room:
         3. open hosts with those kept for it after a fault (7.7), and the spare ones;
         4. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is over before the
            promise begins;
-        5. for who `takes_spare`, the spare hosts too (3.1).
+        5. for who `can_take_spare`, the spare hosts too (3.1).
         """
         own: list[HostId] = []
         if job in self._keeping:
@@ -234,7 +234,7 @@ class Room:
             host = self._fullest(shape)
             if host is None and self._has_holes:
                 host = next(iter(self._holes(shape, needs_ms)), None)
-            if host is None and takes_spare:
+            if host is None and can_take_spare:
                 host = next(iter(self._spare_room(shape)), None)
             if host is None:
                 self._note_full(shape, job)
@@ -246,7 +246,7 @@ class Room:
             chosen = self._together(sorted({*whole, *part, *self._spare_room(shape)}), shape)
         if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
-        if chosen is None and takes_spare:
+        if chosen is None and can_take_spare:
             chosen = self._together(sorted({*whole, *self._spare_room(shape)}), shape)
         if chosen is None:
             self._note_full(shape, job)
@@ -541,7 +541,7 @@ class Room:
     def kept_for(self, evidence: Evidence) -> Evidence:
         """The evidence with the one that comes first of those the hosts are kept for, and for how long at most.
 
-        It names nobody where all of them are the lane's.
+        It names nobody where all of them are spare.
         """
         ends = {(promise.start_ms, promise.job) for promise in self._promised.values()}
         ends |= {
