@@ -37,7 +37,7 @@ EIGHT_DAYS = {
     "promises.broken": {"most": 0},
 }
 """What our policy holds over eight days of one seed, in which a large gang waits long or not at all."""
-NOT_REACHED = {"fulfilment.mean", "fulfilment.lowest", "wait.all.p90_s"}
+NOT_REACHED = {"fulfilment.mean"}
 """What must hold and is missed by a little, as docs/policy.md says with its figures: nothing else may be."""
 
 
