@@ -178,6 +178,17 @@ def test_a_gang_has_the_horizon_of_each_of_its_hosts() -> None:
     assert [event.job for event in made(here)] == [claim]
 
 
+def test_while_a_better_claim_is_too_far_off_a_worse_one_that_is_near_is_promised_what_it_needs() -> None:
+    # rule: 6.5
+    here = Cell().hosts(2).budgets(a=1, b=1, c=1).policy(promise_permille=1000, promise_horizon_ms=20 * MINUTE)
+    whole(here, "far", min_runtime_ms=2 * HOUR)
+    whole(here, "near", min_runtime_ms=15 * MINUTE)
+    best = gang(here)
+    worse = whole(here, "worse", "c", min_runtime_ms=15 * MINUTE)
+    assert [event.job for event in made(here)] == [worse]
+    assert here.phase(best) == "waiting"
+
+
 def test_what_was_too_far_off_is_promised_once_it_is_near() -> None:
     # rule: 6.5
     here = cell(promise_horizon_ms=20 * MINUTE)
