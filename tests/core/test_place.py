@@ -173,9 +173,9 @@ def test_a_class_that_does_not_fit_is_tried_once_in_a_state(monkeypatch: pytest.
     tried: list[str] = []
     find = Room.find
 
-    def noted(room: Room, shape: Shape, job: str, needs_ms: int, *, can_take_spare: bool) -> object:
+    def noted(room: Room, shape: Shape, job: str, needs_ms: int, licence: Licence) -> object:
         tried.append(job)
-        return find(room, shape, job, needs_ms, can_take_spare=can_take_spare)
+        return find(room, shape, job, needs_ms, licence)
 
     monkeypatch.setattr(Room, "find", noted)
     here.step("ranker")

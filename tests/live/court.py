@@ -80,7 +80,6 @@ class Court:
 
     async def judge_log(self) -> None:
         """The log as it is now: replayed without a difference, and nothing found by the oracle."""
-        await self._read_on()
         await eventually(self._are_orders_true, "the orders say what the log says")
         await eventually(self._are_views_true, "the explainer says what the log says")
 

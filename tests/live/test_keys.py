@@ -169,4 +169,4 @@ async def test_an_auditor_reads_and_asks_from_anywhere_and_changes_nothing(up: U
         code, _, said = await up.run(*words, **elsewhere)
         assert (code, "may not send" in said) == (FORBIDDEN, True), (words, said)
     await up.run("replay", "--live", "--save", str(saved), **elsewhere)
-    assert len(saved.read_bytes().splitlines()) == before
+    assert _lines(saved) == before

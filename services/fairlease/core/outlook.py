@@ -13,7 +13,7 @@ from fairlease.core.fairshare.scales import Scales
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Job
 from fairlease.core.line import WaitingClass
-from fairlease.core.placement.fit import Room, is_let_into_spare
+from fairlease.core.placement.fit import Room
 from fairlease.core.placement.limits import Caps
 from fairlease.core.placement.verdict import Verdicts
 from fairlease.core.preemption.licence import Permit, permit_for
@@ -71,8 +71,7 @@ class Outlooks:
         capped = None if owed or job.is_idle_work else self._caps[pool].refuses(_pick(job, permit), is_counted=False)
         if capped is not None:
             return Outlook(when=LATER, pool=pool, code=capped[0], evidence=capped[1])
-        is_let_in = is_let_into_spare(policy, permit.licence, shape)
-        parts = room.find(shape, job.id, needs_ms(policy, job, now_ms), can_take_spare=is_let_in)
+        parts = room.find(shape, job.id, needs_ms(policy, job, now_ms), permit.licence)
         if parts is not None:
             return Outlook(when=NOW, pool=pool, start_by_ms=now_ms, hosts=tuple(part.host for part in parts))
         tenants = verdicts.occupancy

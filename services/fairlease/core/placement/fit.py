@@ -45,12 +45,6 @@ class _Facts(msgspec.Struct, frozen=True):
     is_kept: bool
 
 
-def is_let_into_spare(policy: Policy, licence: Licence, shape: Shape) -> bool:
-    """Whether the pick may have the spare hosts (3.1): the lane may, and so large a gang that they yield to it."""
-    is_large = 0 < policy.spare_yield_hosts <= shape.hosts
-    return licence is Licence.DEBUG or (is_large and licence is not Licence.IDLE)
-
-
 class Room:
     """Free GPUs of a pool while a step decides; taking room is private to the step.
 
@@ -114,6 +108,7 @@ class Room:
         for name in dict.fromkeys((*kept, *promised)):
             self._unlist(name)
         self.spares_wanted = 0 if world.policy is None else self._spares_wanted(world.policy)
+        self._yield_hosts = 0 if world.policy is None else world.policy.spare_yield_hosts
         self.spare = self._spares(self.spares_wanted)
         for name in self.spare:
             self._unlist(name)
@@ -208,11 +203,15 @@ class Room:
         held = (gpus, *self.sides.part(host, gpus, sizes))
         return tuple(max(0, missing - freed) for missing, freed in zip(lack, held, strict=True))
 
-    def is_full(self, shape: Shape, job: JobId, *, can_take_spare: bool = False) -> bool:
+    def is_full(self, shape: Shape, job: JobId, licence: Licence | None = None) -> bool:
         """Whether it is known by now that `find` finds nothing, for any length of time; False where it is not known."""
-        return shape in self._full and job not in self._keeping and not (can_take_spare and self.spare)
+        return (
+            shape in self._full
+            and job not in self._keeping
+            and not (self.spare and self._is_let_into_spare(licence, shape))
+        )
 
-    def find(self, shape: Shape, job: JobId, needs_ms: int, *, can_take_spare: bool = False) -> tuple[Part, ...] | None:
+    def find(self, shape: Shape, job: JobId, needs_ms: int, licence: Licence | None = None) -> tuple[Part, ...] | None:
         """The parts that the gang would get, in rank order of its hosts; None when it does not fit.
 
         1. Hosts reserved for the job or promised to it, by themselves, when they are free and no drain closes them
@@ -221,7 +220,7 @@ class Room:
         3. open hosts with those kept for it after a fault (7.7), and the spare ones;
         4. open and promised hosts together, where `needs_ms` (protection, grace and stop margin) is over before the
            promise begins;
-        5. for who `can_take_spare`, the spare hosts too (3.1).
+        5. for who may have them by its `licence`, the spare hosts too (3.1).
         """
         own: list[HostId] = []
         if job in self._keeping:
@@ -234,7 +233,7 @@ class Room:
             host = self._fullest(shape)
             if host is None and self._has_holes:
                 host = next(iter(self._holes(shape, needs_ms)), None)
-            if host is None and can_take_spare:
+            if host is None and self._is_let_into_spare(licence, shape):
                 host = next(iter(self._spare_room(shape)), None)
             if host is None:
                 self._note_full(shape, job)
@@ -246,7 +245,7 @@ class Room:
             chosen = self._together(sorted({*whole, *part, *self._spare_room(shape)}), shape)
         if chosen is None and self._has_holes:
             chosen = self._together(sorted(whole + self._holes(shape, needs_ms)), shape)
-        if chosen is None and can_take_spare:
+        if chosen is None and self._is_let_into_spare(licence, shape):
             chosen = self._together(sorted({*whole, *self._spare_room(shape)}), shape)
         if chosen is None:
             self._note_full(shape, job)
@@ -310,6 +309,13 @@ class Room:
             for hosts in blocks.values()
             for host in hosts
         )
+
+    def _is_let_into_spare(self, licence: Licence | None, shape: Shape) -> bool:
+        """Whether the spare hosts (3.1) are for such a pick: the lane, or so large a gang that they yield to it."""
+        if licence is Licence.DEBUG:
+            return True
+        is_large = 0 < self._yield_hosts <= shape.hosts
+        return is_large and licence is not None and licence is not Licence.IDLE
 
     def _is_spare(self, host: HostId) -> bool:
         """Whether the host is kept for the lane, and nobody has begun there."""

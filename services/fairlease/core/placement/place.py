@@ -20,7 +20,7 @@ from fairlease.core.fairshare.next_pick import Members, Pick, Picker
 from fairlease.core.fairshare.order import members_by_submission, members_in_order
 from fairlease.core.job import Job, Phase
 from fairlease.core.line import class_key
-from fairlease.core.placement.fit import Room, is_let_into_spare
+from fairlease.core.placement.fit import Room
 from fairlease.core.placement.limits import Caps, Lane, Savings
 from fairlease.core.placement.shape import Shape
 from fairlease.core.placement.sides import asked
@@ -144,10 +144,10 @@ class _PoolPlacement:
                 self._picker.blocked()
                 continue
             shape = self._room.shape(job)
-            parts, is_let_in = None, is_let_into_spare(self._policy, pick.licence, shape)
-            if not self._room.is_full(shape, pick.job, can_take_spare=is_let_in):
+            parts = None
+            if not self._room.is_full(shape, pick.job, pick.licence):
                 length_ms = needs_ms(self._policy, job, self._now_ms)
-                parts = self._room.find(shape, pick.job, length_ms, can_take_spare=is_let_in)
+                parts = self._room.find(shape, pick.job, length_ms, pick.licence)
             if parts is None:
                 self._block(pick, shape)
                 self._owners.pop(pick.job, None)

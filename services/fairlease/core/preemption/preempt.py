@@ -11,7 +11,7 @@ from fairlease.core.departures import needs_ms
 from fairlease.core.fairshare.scales import Scales
 from fairlease.core.fairshare.standing import standings
 from fairlease.core.job import Job, Phase
-from fairlease.core.placement.fit import Room, is_let_into_spare
+from fairlease.core.placement.fit import Room
 from fairlease.core.placement.shape import Shape
 from fairlease.core.preemption.licence import Permit, permit_for
 from fairlease.core.preemption.move import worth_moving
@@ -200,8 +200,7 @@ class _Step:
     def _has_room(self, view: _View, shape: Shape, job: Job, licence: Licence) -> bool:
         """Whether the claim needs nobody to leave."""
         length_ms = needs_ms(self._policy, job, self._now_ms)
-        is_let_in = is_let_into_spare(self._policy, licence, shape)
-        return view.room.find(shape, job.id, length_ms, can_take_spare=is_let_in) is not None
+        return view.room.find(shape, job.id, length_ms, licence) is not None
 
     def promise(self, claim: Claim) -> None:
         """Promise hosts to a blocked claim, or promise earlier ones (6.2, 6.4)."""
