@@ -30,7 +30,7 @@ def test_a_number_is_refused_right_beyond_its_limits_by_rule_value_and_limit(nam
         assert problem.way_out
 
 
-OF_A_SHARE = ("margin_permille", "licence_window_permille")
+OF_A_SHARE = ("margin_permille", "licence_window_permille", "due_first_permille")
 """Parts of what a side is entitled to, which may be more than all of it."""
 
 

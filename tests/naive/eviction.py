@@ -48,6 +48,11 @@ class Side(NamedTuple):
     tree: standing.Tree
     margin_permille: int
     window_permille: int = 0
+    due_first_permille: int = 0
+
+    def is_owed(self, leaf: str) -> bool:
+        """Rule 3.2: whether the leaf comes before those that are not."""
+        return 1000 * self.numbers[leaf].spent < self.due_first_permille * self.numbers[leaf].entitled
 
 
 def tenants(world: World, policy: Policy, pool: str, now_ms: int) -> list[Tenant]:
@@ -95,7 +100,15 @@ def is_licensed(side: Side, tenant: Tenant) -> bool:
     found = standing.sides(side.tree, side.leaf, tenant.leaf)
     if found is None:
         return False
-    ours, theirs = (side.numbers[name] for name in found)
+    pairs = [found]
+    if not is_debug and side.is_owed(side.leaf) != side.is_owed(tenant.leaf):
+        pairs = [found, (side.leaf, tenant.leaf)] if side.is_owed(side.leaf) else []
+    return any(outweighs(side, ours, theirs, is_debug=is_debug) for ours, theirs in pairs)
+
+
+def outweighs(side: Side, our: str, their: str, *, is_debug: bool) -> bool:
+    """Rule 5.2 between two nodes, of which the claim's stands below 1, but for the lane (3.5, 3.6)."""
+    ours, theirs = side.numbers[our], side.numbers[their]
     margin = 0 if is_debug else side.margin_permille
     is_below = is_debug or ours.spent < ours.entitled
     new_gpu_ms = standing.counted_ms(ours, side.window_gpu_ms, side.window_permille)

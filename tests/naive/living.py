@@ -281,6 +281,7 @@ def policies(**fields: st.SearchStrategy[object]) -> st.SearchStrategy[Policy]:
         "spare_yield_hosts": st.sampled_from((0, 0, 1, 2, 3)),
         "debug_patience_permille": st.sampled_from((1000, 1000, 500, 0)),
         "licence_window_permille": st.sampled_from((0, 0, 0, 1, 100)),
+        "due_first_permille": st.sampled_from((0, 0, 500, 1000, 2000)),
         "leaf_order": st.sampled_from(("fifo", "fifo", "smallest", "least-attained")),
         "move_gain_ms": st.sampled_from((0, 0, MINUTE, 4 * HOUR)),
     }

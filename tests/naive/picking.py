@@ -22,7 +22,10 @@ class Entry(NamedTuple):
 class SlowPicker:
     """Hands out picks of one pool in rank order."""
 
-    def __init__(self, rank: PoolRank, members: Callable[[str], list[tuple[Any, str]]]) -> None:
+    def __init__(
+        self, rank: PoolRank, members: Callable[[str], list[tuple[Any, str]]], due_first_permille: int = 0
+    ) -> None:
+        self.due_first_permille = due_first_permille
         self.nodes: dict[str, NodeStanding] = {node.budget: node for node in rank.nodes}
         self.charged = dict.fromkeys(self.nodes, 0)
         self.entries: list[Entry] = []
@@ -80,14 +83,19 @@ class SlowPicker:
         return min(heads.values(), key=lambda e: (e.place, e.job))
 
     def _least(self, left: list[Entry]) -> str:
-        """From the root down the child with the least standing that has somebody to try."""
-        alive = {name for entry in left for name in self._path(entry.of.budget)}
+        """From the root down the child with the least standing that has somebody to try, who is due more if one is."""
+        waiting = {entry.of.budget for entry in left}
+        owed = {leaf for leaf in waiting if self._is_owed(leaf)}
+        alive = {name for leaf in owed or waiting for name in self._path(leaf)}
         at = ""
         while True:
             below = [n for n in alive if self._parent(n) == at]
             if not below:
                 return at
             at = min(below, key=self._order)
+
+    def _is_owed(self, leaf: str) -> bool:
+        return self._spent(leaf) * 1000 < self.nodes[leaf].entitled_gpu_ms * self.due_first_permille
 
     def _order(self, name: str) -> tuple[bool, Fraction, int, str]:
         """Entitled before not; then spent over entitled; then the heavier; then the id."""

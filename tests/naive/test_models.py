@@ -25,7 +25,7 @@ from fairlease.core.placement.fit import Room
 from fairlease.core.placement.shape import Shape
 from fairlease.core.placement.sides import NONE
 from fairlease.core.preemption import occupancy as occupancies
-from fairlease.core.preemption.licence import Permit
+from fairlease.core.preemption.licence import Permit, permit_for
 from fairlease.core.preemption.promise import soonest
 from fairlease.core.preemption.victims import Plan, cheapest_on, plan_now
 from fairlease_schemas.cycle import Licence
@@ -107,8 +107,8 @@ def same_picks(cell: Living, _history: books.History, seen: Counter[str]) -> Non
         return
     chance = random.Random(world.position)
     for pool in rank(world, policy, cell.now_ms, first=0).pools:
-        fast = Picker(pool, lambda key: members_in_order(world, key, cell.now_ms))
-        other = picking.SlowPicker(pool, lambda key: members_in_order(world, key, cell.now_ms))
+        due, members = policy.due_first_permille, lambda key: members_in_order(world, key, cell.now_ms)
+        fast, other = Picker(pool, members, due_first_permille=due), picking.SlowPicker(pool, members, due)
         while (pick := fast.next()) is not None:
             assert other.next() == (pick.job, pick.of.key, pick.licence)
             seen[pick.licence] += 1
@@ -132,11 +132,9 @@ def _sides(cell: Living, history: books.History, pool: str) -> list[tuple[slow.S
     found = []
     for leaf in cell.leaves:
         for licence, window in ((Licence.UNDER_SHARE, MINUTE), (Licence.UNDER_SHARE, HOUR), (Licence.DEBUG, MINUTE)):
-            margin, part = policy.margin_permille, policy.licence_window_permille
-            side = slow.Side(leaf, licence, GPUS * window, numbers, tree, margin, part)
-            permit = Permit(
-                scales, leaf, licence, window_gpu_ms=GPUS * window, margin_permille=margin, window_permille=part
-            )
+            margin, part, due = policy.margin_permille, policy.licence_window_permille, policy.due_first_permille
+            side = slow.Side(leaf, licence, GPUS * window, numbers, tree, margin, part, due)
+            permit = permit_for(policy, scales, leaf, licence, GPUS * window, is_counted=False)
             found.append((side, permit))
     return found
 

@@ -9,8 +9,9 @@ import pytest
 
 from fairlease.core.metrics.integral import Period
 from fairlease.simulator.engine import T0
+from fairlease.simulator.lab_numbers import lab_numbers, lab_numbers_of
 from fairlease.simulator.machines import Stopping, Work
-from fairlease.simulator.policies import POLICIES
+from fairlease.simulator.policies import BUDGET_WINDOW, POLICIES
 from fairlease.simulator.rankers.plain import Priority
 from fairlease.simulator.runs import LONGEST_MS, Simulation
 from fairlease_schemas.commands import ChangePolicy
@@ -255,3 +256,11 @@ def test_the_page_names_every_policy_there_is_and_no_other() -> None:
     table = page.partition("## Policies\n")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
     assert [name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)] == list(POLICIES)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_only_our_policy_keeps_a_host_empty_on_the_reference_workload(name: str) -> None:
+    """The others have no lane that it would be for: it would be theirs to fill, and they could not."""
+    numbers = lab_numbers_of(name, 128)
+    assert numbers.debug_spare_hosts == (name == BUDGET_WINDOW)
+    assert numbers.quiet_period_ms == lab_numbers(128).quiet_period_ms

@@ -50,6 +50,7 @@ LIMITS = {
     "half_life_ms": (0, LONGEST_MS),
     "margin_permille": (0, 1_000_000),
     "licence_window_permille": (0, OF_ALL),
+    "due_first_permille": (0, 1_000_000),
     "patience_ms": (0, 30 * DAY_MS),
     "move_gain_ms": (0, 30 * DAY_MS),
     "saving_after_ms": (0, LONGEST_MS),

@@ -99,6 +99,7 @@ def _picker(world: World, pool: PoolRank) -> Picker:
         pool,
         lambda key: members_in_order(world, key, world.log_time_ms),
         lambda key: members_by_submission(world, key),
+        due_first_permille=world.policy.due_first_permille if world.policy else 0,
     )
 
 

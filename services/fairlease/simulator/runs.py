@@ -18,7 +18,7 @@ from fairlease.figures.report import gpu_hours, report_of
 from fairlease.simulator.demand import ClosedLoop, shares
 from fairlease.simulator.engine import T0, Engine
 from fairlease.simulator.faults import Upkeep
-from fairlease.simulator.lab_numbers import lab_numbers
+from fairlease.simulator.lab_numbers import lab_numbers_of
 from fairlease.simulator.machines import Machines, SimulationWrong, Stopping, Work, host_up
 from fairlease.simulator.owners import Owners
 from fairlease.simulator.policies import POLICIES
@@ -166,7 +166,7 @@ def simulate_lab(
     stopping = Stopping(stop_ms=stop.stop_s * SECOND_MS, save_ms=stop.save_on_notice_s * SECOND_MS)
     run = Simulation(policy, seed, stopping, period, log)
     names = run.hosts(count, cluster.gpus_per_host, cluster.pool, cluster.hosts_per_block)
-    run.engine.say(ChangePolicy(name=policy, policy=numbers or lab_numbers(count)), FOUNDER)
+    run.engine.say(ChangePolicy(name=policy, policy=numbers or lab_numbers_of(policy, count)), FOUNDER)
     _founded(run, scenario)
     upkeep = Upkeep(run.engine, run.machines, cluster, names, seed, quantiles[FAULT])
     run.followers.append(upkeep.follow)

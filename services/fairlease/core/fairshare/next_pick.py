@@ -67,11 +67,20 @@ class Picker:
 
     `members(key)` gives the jobs of a class that wait now in their leaf's own order, `by_submission`
     the same by first submission, as lane and idle work go (`members` itself when absent). A job that
-    was taken elsewhere in the meantime is passed over by calling `skip`.
+    was taken elsewhere in the meantime is passed over by calling `skip`. A leaf that stands below
+    `due_first_permille` comes before all that do not, whatever stands above them (3.2).
     """
 
-    def __init__(self, rank: PoolRank, members: Members, by_submission: Members | None = None) -> None:
+    def __init__(
+        self,
+        rank: PoolRank,
+        members: Members,
+        by_submission: Members | None = None,
+        *,
+        due_first_permille: int = 0,
+    ) -> None:
         by_submission = by_submission or members
+        self._due_first_permille = due_first_permille
         self._lane = _Queue(rank.lane, by_submission)
         self._idle = _Queue(rank.idle, by_submission)
         self.scales = Scales(rank.nodes)
@@ -80,9 +89,10 @@ class Picker:
             if of.budget in self.scales.nodes:
                 by_leaf.setdefault(of.budget, []).append(of)
         self._leaves = {name: _Queue(tuple(classes), members) for name, classes in by_leaf.items()}
+        self._owed: dict[BudgetId, int] = {}
+        self._ordered: dict[BudgetId, list[Node]] = {}
         for name, queue in self._leaves.items():
             self._count(name, len(queue))
-        self._ordered: dict[BudgetId, list[Node]] = {}
         self._version = self.scales.version
         self._at: _Queue | None = None
         self._pick: Pick | None = None
@@ -114,9 +124,16 @@ class Picker:
         pick, queue = self._current()
         of = pick.of
         if pick.licence is not Licence.IDLE and not is_counted:
-            self.scales.charge(of.budget, of.hosts * of.gpus_per_host * of.window_ms)
+            self.charge(of.budget, of.hosts * of.gpus_per_host * of.window_ms)
         if not queue.next_member():
             self._used_up(queue, of)
+
+    def charge(self, leaf: BudgetId, gpu_ms: int) -> None:
+        """The leaf's whole path has spent so much more; it may be owed nothing any more."""
+        node = self.scales.nodes.get(leaf)
+        self.scales.charge(leaf, gpu_ms)
+        if node is not None and not node.is_below(self._due_first_permille):
+            self._owe(leaf, 0)
 
     def blocked(self) -> None:
         """The last pick's class cannot be placed in this cycle; nobody is charged."""
@@ -135,18 +152,22 @@ class Picker:
         return self._pick, self._at
 
     def _least(self) -> Node | None:
-        """From the root down the child with the least standing, among those with candidates; None when none has."""
+        """From the root down the child with the least standing, among those with candidates; None when none has.
+
+        Among those with a candidate that is owed, as long as there is one.
+        """
         if self._version != self.scales.version:
             self._version = self.scales.version
             self._ordered.clear()
         level, above = self.scales.roots, ""
+        is_owed = any(node.owed for node in level)
         least: Node | None = None
         while level:
             ordered = self._ordered.get(above)
             if ordered is None:
                 ordered = self._ordered[above] = sorted(level, key=BY_STANDING)
             for node in ordered:
-                if node.candidates:
+                if node.owed if is_owed else node.candidates:
                     least = node
                     break
             else:
@@ -161,3 +182,13 @@ class Picker:
     def _count(self, name: BudgetId, delta: int) -> None:
         for node in self.scales.path(name):
             node.candidates += delta
+        if self.scales.nodes[name].is_below(self._due_first_permille):
+            self._owe(name, len(self._leaves[name]))
+
+    def _owe(self, leaf: BudgetId, candidates: int) -> None:
+        """So many candidates of the leaf are owed from now on."""
+        delta = candidates - self._owed.get(leaf, 0)
+        if delta:
+            self._owed[leaf] = candidates
+            for node in self.scales.path(leaf):
+                node.owed += delta

@@ -12,9 +12,12 @@ from fairlease_schemas.ids import BudgetId
 
 
 class Node:
-    """One budget node: entitled and spent (used + promised) GPU-milliseconds within the lookback."""
+    """One budget node: entitled and spent (used + promised) GPU-milliseconds within the lookback.
 
-    __slots__ = ("candidates", "children", "entitled", "name", "parent", "spent", "weight")
+    While a step picks: how many `candidates` are below it, and how many of them are `owed`, in leaves due more.
+    """
+
+    __slots__ = ("candidates", "children", "entitled", "name", "owed", "parent", "spent", "weight")
 
     def __init__(self, standing: NodeStanding) -> None:
         self.name = standing.budget
@@ -24,11 +27,16 @@ class Node:
         self.spent = standing.used_gpu_ms + standing.promised_gpu_ms
         self.children: list[Node] = []
         self.candidates = 0
+        self.owed = 0
 
     @property
     def is_under(self) -> bool:
         """Whether its standing is below 1."""
         return self.spent < self.entitled
+
+    def is_below(self, permille: int) -> bool:
+        """Whether its standing is below so much."""
+        return 1000 * self.spent < permille * self.entitled
 
     @property
     def permille(self) -> int:
@@ -72,6 +80,9 @@ class Scales:
         self._leaves: tuple[BudgetId, ...] = ()
         self._behind: dict[BudgetId, int] = {}
         self._contests: dict[BudgetId, list[Contest]] = {}
+        self._below_at = (-1, 0)
+        self._below_of: tuple[BudgetId, ...] = ()
+        self._below = 0
         for node in self.nodes.values():
             above = self.nodes.get(node.parent)
             (above.children if above else self.roots).append(node)
@@ -102,6 +113,18 @@ class Scales:
         while x and y and ours[x] is theirs[y]:
             x, y = x - 1, y - 1
         return (ours[x], theirs[y]) if ours[x] is not theirs[y] else None
+
+    def below(self, leaves: tuple[BudgetId, ...], permille: int) -> int:
+        """Which of these leaves stand below so much, as bits."""
+        if not permille:
+            return 0
+        if self._below_at != (self.version, permille) or self._below_of is not leaves:
+            self._below_at, self._below_of, self._below = (self.version, permille), leaves, 0
+            for place, leaf in enumerate(leaves):
+                node = self.nodes.get(leaf)
+                if node is not None and node.is_below(permille):
+                    self._below |= 1 << place
+        return self._below
 
     def contests(self, claimant: BudgetId, leaves: tuple[BudgetId, ...]) -> list[Contest]:
         """The sides towards each of these leaves, equal ones together; bit k is for the k-th leaf.

@@ -109,7 +109,7 @@ class _PoolPlacement:
         self._occupancy = occupancy(world, policy, rank.pool, now_ms)
         self._planner = Planner(self._occupancy)
         self._verdicts = Verdicts(self._room, self._occupancy)
-        self._picker = Picker(rank, *kept_first(world, rank.pool, now_ms))
+        self._picker = Picker(rank, *kept_first(world, rank.pool, now_ms), due_first_permille=policy.due_first_permille)
         self._owners = {name: class_key(world.jobs[name]) for name in owners(world, rank.pool, now_ms)}
         self._owed = world.reservations.keys() | world.promises.keys()
         largest_host = max(self._room.size.values(), default=0)
@@ -225,7 +225,7 @@ class _PoolPlacement:
         self._picker.granted(is_counted=is_counted)
         if pick.licence is not Licence.IDLE:  # an exemption counts as a window everywhere (5.7)
             exempt_ms = max(0, exempt_until_ms(self._policy, job) - self._now_ms - job.window_ms)
-            self._picker.scales.charge(pick.of.budget, job.gpus * exempt_ms)
+            self._picker.charge(pick.of.budget, job.gpus * exempt_ms)
 
     def _block(self, pick: Pick, shape: Shape) -> None:
         """The pick does not fit: say why, let it claim what it may evict now, or hand it on for a promise."""
@@ -321,7 +321,7 @@ class _PoolPlacement:
         self._room.close(plan.hosts, pick.job, self._now_ms + for_ms)
         self._caps.granted(pick, is_counted=self._is_counted(pick.job))
         if not self._is_counted(pick.job):
-            self._picker.scales.charge(pick.of.budget, permit.window_gpu_ms)
+            self._picker.charge(pick.of.budget, permit.window_gpu_ms)
         return for_ms
 
 

@@ -31,12 +31,14 @@ class Permit:
         window_gpu_ms: int,
         margin_permille: int,
         window_permille: int = 0,
+        due_first_permille: int = 0,
     ) -> None:
         self._scales = scales
         self.leaf = leaf
         self.licence = licence
         self.window_gpu_ms = window_gpu_ms
         self._window_permille = window_permille
+        self._due_first_permille = 0 if licence is Licence.DEBUG else due_first_permille
         self._margin_permille = 0 if licence is Licence.DEBUG else margin_permille
         self._known: dict[BudgetId, bool] = {}
         self._signature: Signature | None = None
@@ -70,13 +72,25 @@ class Permit:
             return 0
         is_debug, bits = self.licence is Licence.DEBUG, 0
         for ours, theirs, behind in self._scales.contests(self.leaf, leaves):
-            if (is_debug or ours.is_under) and outweighs(ours, theirs, self._new_gpu_ms(ours), self._margin_permille):
+            if self._outweighs(ours, theirs):
                 bits |= behind
-        return bits | 1 << leaves.index(self.leaf) if is_debug and self.leaf in leaves else bits
+        if is_debug:
+            return bits | 1 << leaves.index(self.leaf) if self.leaf in leaves else bits
+        owed, own = self._scales.below(leaves, self._due_first_permille), self._scales.nodes.get(self.leaf)
+        if own is None or not self._is_owed(own):
+            return bits & ~owed
+        for place, leaf in enumerate(leaves):
+            if not (bits | owed) >> place & 1 and leaf in self._scales.nodes:
+                bits |= self._outweighs(own, self._scales.nodes[leaf]) << place
+        return bits
 
     def comparison(self, victim: BudgetId) -> tuple[Node, Node] | None:
-        """The two sides that rule 5.2 compares; None within one leaf."""
-        return self._scales.sides(self.leaf, victim)
+        """The two sides that rule 5.2 compares, or the leaves where the victim's alone is due more; None within one."""
+        sides = self._scales.sides(self.leaf, victim)
+        if sides is None:
+            return None
+        own, other = self._scales.nodes[self.leaf], self._scales.nodes[victim]
+        return (own, other) if self._is_owed(other) and not self._is_owed(own) else sides
 
     def _new_gpu_ms(self, ours: Node) -> int:
         """The new window as it counts against this side: at most the policy's part of what the side is entitled to."""
@@ -92,9 +106,20 @@ class Permit:
         sides = self._scales.sides(self.leaf, victim)
         if sides is None:
             return False
-        ours, theirs = sides
-        is_ranked_below_one = ours.is_under or self.licence is Licence.DEBUG
-        return is_ranked_below_one and outweighs(ours, theirs, self._new_gpu_ms(ours), self._margin_permille)
+        own, other = self._scales.nodes[self.leaf], self._scales.nodes[victim]
+        if self._is_owed(other) and not self._is_owed(own):
+            return False
+        is_surplus = self._is_owed(own) and not self._is_owed(other)
+        return self._outweighs(*sides) or (is_surplus and self._outweighs(own, other))
+
+    def _is_owed(self, leaf: Node) -> bool:
+        """Whether the leaf is due more (3.2), which the lane does not ask."""
+        return leaf.is_below(self._due_first_permille)
+
+    def _outweighs(self, ours: Node, theirs: Node) -> bool:
+        """Whether the side stands low enough for this licence, and rule 5.2 holds."""
+        is_low = ours.is_under or self.licence is Licence.DEBUG
+        return is_low and outweighs(ours, theirs, self._new_gpu_ms(ours), self._margin_permille)
 
 
 def permit_for(
@@ -109,4 +134,5 @@ def permit_for(
         window_gpu_ms=new_gpu_ms,
         margin_permille=policy.margin_permille,
         window_permille=policy.licence_window_permille,
+        due_first_permille=policy.due_first_permille,
     )
