@@ -5,10 +5,11 @@ import pytest
 from fairlease.core.fairshare.next_pick import Picker
 from fairlease.core.fairshare.scales import Scales
 from fairlease.core.preemption.licence import Permit
+from fairlease.core.view import rank_view
 from fairlease_schemas.cycle import Licence, NodeStanding, PoolRank, RequestClass
 from fairlease_schemas.envelope import Address
 from fairlease_schemas.reasons import Reason
-from tests.core.bench import evictions, victims, whole
+from tests.core.bench import evictions, idle, victims, whole
 from tests.dsl.cell import HOUR, MINUTE, Cell
 
 UNDER = Licence.UNDER_SHARE
@@ -148,7 +149,7 @@ def test_siblings_of_a_gang_that_cannot_start_give_back_what_is_not_theirs(due: 
 
     So `org` has its due, and `lab`, which began its third host late, has less, but not by the margin. `c` asks for one.
     """
-    # rule: 3.2 3.6
+    # rule: 3.6
     here = Cell().hosts(8).budgets(org=3, lab=3, other=2, org__big=2, org__small=1, lab__c=1, other__d=1)
     here.policy(
         entitlement_floor_ms=HOUR,
@@ -189,17 +190,74 @@ def test_who_has_its_due_takes_from_others_that_have_it_alone(due: int) -> None:
     assert here.world.jobs[victim].budget == ("d" if due else "c")
 
 
-def test_who_has_its_due_saves_for_itself_alone() -> None:
-    """s3 is refused because of c, which is due more: its sibling `big`, due more too, does not wait behind it."""
-    # rule: 3.4 3.6
-    here = Cell().hosts(6).budgets(org=3, lab=3, org__big=2, org__small=1, lab__c=3)
-    here.policy(entitlement_floor_ms=HOUR, promises_per_pool=0, saving_after_ms=HOUR, due_first_permille=1_000)
+def uneven(hosts: int, **numbers: object) -> Cell:
+    """Two hours: `small`, due one host of six, has had two; `c`, due three, has had two, and since an hour three.
+
+    So `org`, of which nobody else ran, stands lower than `lab`, but `c` is due more, and `small` is not.
+    """
+    here = Cell().hosts(hosts).budgets(org=3, lab=3, org__big=2, org__small=1, lab__c=1)
+    here.policy(**({"entitlement_floor_ms": HOUR, "promises_per_pool": 0, "due_first_permille": 1_000} | numbers))
     for name, leaf in (("s1", "small"), ("s2", "small"), ("c1", "c"), ("c2", "c")):
         whole(here, name, leaf, min_runtime_ms=15 * MINUTE)
-    here.at(2 * HOUR)
-    for name in ("c3", "c4"):
-        whole(here, name, "c", min_runtime_ms=15 * MINUTE)
-    here.at(3 * HOUR)
+    here.at(HOUR)
+    whole(here, "c3", "c", min_runtime_ms=15 * MINUTE)
+    return here.at(2 * HOUR)
+
+
+@pytest.mark.parametrize("due", [0, 1_000], ids=["by the tree", "due first"])
+def test_a_free_host_goes_to_the_leaf_that_is_due_more(due: int) -> None:
+    # rule: 3.2
+    here = uneven(6, due_first_permille=due)
+    theirs = whole(here, "s3", "small", min_runtime_ms=HOUR, settle=False)
+    ours = whole(here, "c4", "c", min_runtime_ms=HOUR, settle=False)
+    assert [row.job for row in rank_view(here.world, 9).rows] == ([ours, theirs] if due else [theirs, ours])
+    here.settle()
+    assert (here.phase(ours), here.phase(theirs)) == (("granted", "waiting") if due else ("waiting", "granted"))
+
+
+def test_who_has_claimed_its_due_comes_first_no_more() -> None:
+    """The window of c's first claim is more than c is due: the next turn is by the tree, and its other claim waits."""
+    # rule: 3.2 5.2
+    here = uneven(7)
+    idle(here, "i1", budget="c")
+    idle(here, "i2", budget="c")
+    first = whole(here, "c4", "c", min_runtime_ms=4 * HOUR, settle=False)
+    whole(here, "c5", "c", min_runtime_ms=3 * HOUR, settle=False)
+    theirs = whole(here, "s3", "small", min_runtime_ms=HOUR, settle=False)
+    here.settle()
+    assert [order.claim for order in evictions(here)] == [first, theirs]
+
+
+def test_who_has_its_due_saves_for_itself_alone() -> None:
+    """s3 is refused because of c, which is due more: its side is `small`, and not `org`, of which `big` is due more."""
+    # rule: 3.4 3.6
+    here = uneven(6)
+    whole(here, "c4", "c", min_runtime_ms=15 * MINUTE)
+    here.at(2 * HOUR + 15 * MINUTE)
     whole(here, "s3", "small", min_runtime_ms=15 * MINUTE)
     (reason,) = here.world.reasons_of("placement").values()
     assert (reason.code, reason.evidence.level, reason.evidence.other) == (Reason.WINDOW_OVERSHARE, "small", "c")
+
+
+@pytest.mark.parametrize("due", [0, 1_000], ids=["saving goes first", "due first"])
+def test_who_is_due_more_does_not_wait_behind_a_saver_that_is_not(due: int) -> None:
+    """A gang of `small`, which has four times its due, waits for the standing of `org`, and so `org` saves for it.
+
+    `big` of `org` has nothing, and waits behind it, unless what is due comes first.
+    """
+    # rule: 3.4
+    here = Cell().hosts(8).budgets(org=4, lab=4, org__big=3, org__small=1, lab__c=4)
+    here.policy(entitlement_floor_ms=HOUR, promises_per_pool=0, saving_after_ms=HOUR, due_first_permille=due)
+    for n in range(4):
+        whole(here, f"s{n}", "small", min_runtime_ms=15 * MINUTE)
+        whole(here, f"c{n}", "c", min_runtime_ms=15 * MINUTE)
+    here.at(2 * HOUR)
+    gang = {"gpus_per_host": 8, "timeout_ms": 24 * HOUR}
+    here.submit("gang", "small", hosts=4, min_runtime_ms=HOUR, **gang)
+    here.at(4 * HOUR)
+    (reason,) = here.world.reasons_of("placement").values()
+    assert (reason.code, reason.evidence.level) == (Reason.WINDOW_OVERSHARE, "org")
+    late = here.submit("late", "big", hosts=3, min_runtime_ms=3 * HOUR, **gang)
+    codes = {reason.code for reason in here.world.reasons_of("placement").values()}
+    assert (Reason.SAVING in codes) is (not due)
+    assert [order.claim for order in evictions(here)] == ([late] * 3 if due else [])

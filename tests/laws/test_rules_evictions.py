@@ -105,25 +105,22 @@ class EveryVictimIsLicensed(Law):
         if claim.budget == victim.budget:
             assert is_debug, f"{event.claim} evicts {event.attempt} of its own leaf"
             return
-        found = slow.sides(tree, claim.budget, victim.budget)
-        assert found is not None
         assert world.policy is not None
-        margin = 0 if is_debug else world.policy.margin_permille
-        kept = world.reservations.get(claim.id)
+        policy, kept = world.policy, world.reservations.get(claim.id)
         # Where a fault left the claim a part of its hosts, its window is among the promised by now (2.5, 7.7).
         is_new = kept is None or kept.pool != pool
         new_gpu_ms = claim.gpus * slow.window_ms(claim) if is_new else 0
-        part, due = world.policy.licence_window_permille, world.policy.due_first_permille
-        side = naive.Side(claim.budget, event.licence, new_gpu_ms, numbers, tree, margin, part, due)
-        pairs = [found]
-        if not is_debug and side.is_owed(claim.budget) != side.is_owed(victim.budget):
-            assert side.is_owed(claim.budget), (
-                f"{claim.budget} has its due and evicts {event.attempt}, of one that has not"
-            )
-            pairs.append((claim.budget, victim.budget))
-        compared = [(one, numbers[one], other, numbers[other]) for one, other in pairs]
-        may_evict = any(naive.outweighs(side, one, other, is_debug=is_debug) for one, other in pairs)
-        assert may_evict, f"{event.claim} evicts {event.attempt}: {compared}"
+        side = naive.Side(
+            claim.budget,
+            event.licence,
+            new_gpu_ms,
+            numbers,
+            tree,
+            policy.margin_permille,
+            policy.licence_window_permille,
+            policy.due_first_permille,
+        )
+        assert naive.is_outweighed(side, victim.budget), f"{event.claim} evicts {event.attempt}: {numbers}"
 
 
 class EveryPlanSuffices(Law):

@@ -50,7 +50,7 @@ class Side(NamedTuple):
     window_permille: int = 0
     due_first_permille: int = 0
 
-    def is_owed(self, leaf: str) -> bool:
+    def is_due_more(self, leaf: str) -> bool:
         """Rule 3.2: whether the leaf comes before those that are not."""
         return 1000 * self.numbers[leaf].spent < self.due_first_permille * self.numbers[leaf].entitled
 
@@ -97,18 +97,23 @@ def is_licensed(side: Side, tenant: Tenant) -> bool:
         return False
     if tenant.leaf == side.leaf:
         return is_debug
-    found = standing.sides(side.tree, side.leaf, tenant.leaf)
+    return is_outweighed(side, tenant.leaf)
+
+
+def is_outweighed(side: Side, leaf: str) -> bool:
+    """Rule 3.6: whether the side outweighs the other leaf's, or its leaf that one; never where that one is shielded."""
+    found = standing.sides(side.tree, side.leaf, leaf)
     if found is None:
         return False
     pairs = [found]
-    if not is_debug and side.is_owed(side.leaf) != side.is_owed(tenant.leaf):
-        pairs = [found, (side.leaf, tenant.leaf)] if side.is_owed(side.leaf) else []
-    return any(outweighs(side, ours, theirs, is_debug=is_debug) for ours, theirs in pairs)
+    if side.licence is not Licence.DEBUG and side.is_due_more(side.leaf) != side.is_due_more(leaf):
+        pairs = [found, (side.leaf, leaf)] if side.is_due_more(side.leaf) else []
+    return any(_outweighs(side, ours, theirs) for ours, theirs in pairs)
 
 
-def outweighs(side: Side, our: str, their: str, *, is_debug: bool) -> bool:
+def _outweighs(side: Side, our: str, their: str) -> bool:
     """Rule 5.2 between two nodes, of which the claim's stands below 1, but for the lane (3.5, 3.6)."""
-    ours, theirs = side.numbers[our], side.numbers[their]
+    ours, theirs, is_debug = side.numbers[our], side.numbers[their], side.licence is Licence.DEBUG
     margin = 0 if is_debug else side.margin_permille
     is_below = is_debug or ours.spent < ours.entitled
     new_gpu_ms = standing.counted_ms(ours, side.window_gpu_ms, side.window_permille)

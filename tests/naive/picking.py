@@ -85,8 +85,8 @@ class SlowPicker:
     def _least(self, left: list[Entry]) -> str:
         """From the root down the child with the least standing that has somebody to try, who is due more if one is."""
         waiting = {entry.of.budget for entry in left}
-        owed = {leaf for leaf in waiting if self._is_owed(leaf)}
-        alive = {name for leaf in owed or waiting for name in self._path(leaf)}
+        due_more = {leaf for leaf in waiting if self._is_due_more(leaf)}
+        alive = {name for leaf in due_more or waiting for name in self._path(leaf)}
         at = ""
         while True:
             below = [n for n in alive if self._parent(n) == at]
@@ -94,7 +94,7 @@ class SlowPicker:
                 return at
             at = min(below, key=self._order)
 
-    def _is_owed(self, leaf: str) -> bool:
+    def _is_due_more(self, leaf: str) -> bool:
         return self._spent(leaf) * 1000 < self.nodes[leaf].entitled_gpu_ms * self.due_first_permille
 
     def _order(self, name: str) -> tuple[bool, Fraction, int, str]:

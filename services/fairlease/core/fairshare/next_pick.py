@@ -2,7 +2,8 @@
 
 The slow model: after every grant, charge the path, rank all candidates again, take the first. This
 one keeps the candidates of each leaf in a heap and walks from the root down the child with the least
-standing that still has a candidate. A block removes the whole class and charges nobody (3.2, 4.4).
+standing that still has a candidate, in a leaf that is due more as long as there is one. A block
+removes the whole class and charges nobody (3.2, 4.4).
 """
 
 from collections.abc import Callable
@@ -89,7 +90,7 @@ class Picker:
             if of.budget in self.scales.nodes:
                 by_leaf.setdefault(of.budget, []).append(of)
         self._leaves = {name: _Queue(tuple(classes), members) for name, classes in by_leaf.items()}
-        self._owed: dict[BudgetId, int] = {}
+        self._due_more: dict[BudgetId, int] = {}
         self._ordered: dict[BudgetId, list[Node]] = {}
         for name, queue in self._leaves.items():
             self._count(name, len(queue))
@@ -129,11 +130,11 @@ class Picker:
             self._used_up(queue, of)
 
     def charge(self, leaf: BudgetId, gpu_ms: int) -> None:
-        """The leaf's whole path has spent so much more; it may be owed nothing any more."""
+        """The leaf's whole path has spent so much more; it may not be due more any longer."""
         node = self.scales.nodes.get(leaf)
         self.scales.charge(leaf, gpu_ms)
         if node is not None and not node.is_below(self._due_first_permille):
-            self._owe(leaf, 0)
+            self._set_due_more(leaf, 0)
 
     def blocked(self) -> None:
         """The last pick's class cannot be placed in this cycle; nobody is charged."""
@@ -154,20 +155,20 @@ class Picker:
     def _least(self) -> Node | None:
         """From the root down the child with the least standing, among those with candidates; None when none has.
 
-        Among those with a candidate that is owed, as long as there is one.
+        Among those with a candidate in a leaf that is due more, as long as there is one.
         """
         if self._version != self.scales.version:
             self._version = self.scales.version
             self._ordered.clear()
         level, above = self.scales.roots, ""
-        is_owed = any(node.owed for node in level)
+        is_due_first = any(node.due_more for node in level)
         least: Node | None = None
         while level:
             ordered = self._ordered.get(above)
             if ordered is None:
                 ordered = self._ordered[above] = sorted(level, key=BY_STANDING)
             for node in ordered:
-                if node.owed if is_owed else node.candidates:
+                if node.due_more if is_due_first else node.candidates:
                     least = node
                     break
             else:
@@ -183,12 +184,12 @@ class Picker:
         for node in self.scales.path(name):
             node.candidates += delta
         if self.scales.nodes[name].is_below(self._due_first_permille):
-            self._owe(name, len(self._leaves[name]))
+            self._set_due_more(name, len(self._leaves[name]))
 
-    def _owe(self, leaf: BudgetId, candidates: int) -> None:
-        """So many candidates of the leaf are owed from now on."""
-        delta = candidates - self._owed.get(leaf, 0)
+    def _set_due_more(self, leaf: BudgetId, candidates: int) -> None:
+        """So many candidates of the leaf come before those of leaves that have their due, from now on."""
+        delta = candidates - self._due_more.get(leaf, 0)
         if delta:
-            self._owed[leaf] = candidates
+            self._due_more[leaf] = candidates
             for node in self.scales.path(leaf):
-                node.owed += delta
+                node.due_more += delta

@@ -14,10 +14,10 @@ from fairlease_schemas.ids import BudgetId
 class Node:
     """One budget node: entitled and spent (used + promised) GPU-milliseconds within the lookback.
 
-    While a step picks: how many `candidates` are below it, and how many of them are `owed`, in leaves due more.
+    While a step picks: how many `candidates` are below it, and how many of them in leaves that are `due_more` (3.2).
     """
 
-    __slots__ = ("candidates", "children", "entitled", "name", "owed", "parent", "spent", "weight")
+    __slots__ = ("candidates", "children", "due_more", "entitled", "name", "parent", "spent", "weight")
 
     def __init__(self, standing: NodeStanding) -> None:
         self.name = standing.budget
@@ -27,7 +27,7 @@ class Node:
         self.spent = standing.used_gpu_ms + standing.promised_gpu_ms
         self.children: list[Node] = []
         self.candidates = 0
-        self.owed = 0
+        self.due_more = 0
 
     @property
     def is_under(self) -> bool:
@@ -68,6 +68,9 @@ BY_STANDING = cmp_to_key(compare_standing)
 Contest = tuple[Node, Node, int]
 """The sides X and Y of rule 5.2, and the victims' leaves for which these are the sides, as bits."""
 
+Parted = tuple[int, list[tuple[int, Node]]]
+"""Leaves below some standing, as bits; and the others, each with its bit."""
+
 
 class Scales:
     """All nodes of the tree in one pool. `version` moves with every charge."""
@@ -80,9 +83,9 @@ class Scales:
         self._leaves: tuple[BudgetId, ...] = ()
         self._behind: dict[BudgetId, int] = {}
         self._contests: dict[BudgetId, list[Contest]] = {}
-        self._below_at = (-1, 0)
-        self._below_of: tuple[BudgetId, ...] = ()
-        self._below = 0
+        self._parted_at = (-1, 0)
+        self._parted_of: tuple[BudgetId, ...] = ()
+        self._parted: Parted = (0, [])
         for node in self.nodes.values():
             above = self.nodes.get(node.parent)
             (above.children if above else self.roots).append(node)
@@ -114,17 +117,24 @@ class Scales:
             x, y = x - 1, y - 1
         return (ours[x], theirs[y]) if ours[x] is not theirs[y] else None
 
-    def below(self, leaves: tuple[BudgetId, ...], permille: int) -> int:
-        """Which of these leaves stand below so much, as bits."""
+    def is_below(self, leaf: BudgetId, permille: int) -> bool:
+        """Whether that leaf stands below so much; one that the rank did not know does not."""
+        node = self.nodes.get(leaf)
+        return node is not None and node.is_below(permille)
+
+    def parted(self, leaves: tuple[BudgetId, ...], permille: int) -> Parted:
+        """These leaves by whether they stand below so much; bit k is for the k-th leaf. Kept till somebody is charged."""
         if not permille:
-            return 0
-        if self._below_at != (self.version, permille) or self._below_of is not leaves:
-            self._below_at, self._below_of, self._below = (self.version, permille), leaves, 0
+            return 0, []
+        if self._parted_at != (self.version, permille) or self._parted_of is not leaves:
+            below, others = 0, []
             for place, leaf in enumerate(leaves):
-                node = self.nodes.get(leaf)
-                if node is not None and node.is_below(permille):
-                    self._below |= 1 << place
-        return self._below
+                if self.is_below(leaf, permille):
+                    below |= 1 << place
+                elif leaf in self.nodes:
+                    others.append((1 << place, self.nodes[leaf]))
+            self._parted_at, self._parted_of, self._parted = (self.version, permille), leaves, (below, others)
+        return self._parted
 
     def contests(self, claimant: BudgetId, leaves: tuple[BudgetId, ...]) -> list[Contest]:
         """The sides towards each of these leaves, equal ones together; bit k is for the k-th leaf.

@@ -7,6 +7,7 @@ import msgspec
 
 from fairlease.core.departures import exempt_until_ms, protected_until_ms
 from fairlease.core.fairshare.next_pick import Pick
+from fairlease.core.fairshare.scales import Scales
 from fairlease.core.placement.fit import Room
 from fairlease.core.world import World
 from fairlease_schemas.cycle import Licence, PoolRank
@@ -132,15 +133,20 @@ class Saver(msgspec.Struct, frozen=True):
     key: str
     job: str
     admitted: Address
+    is_due_more: bool
 
 
 class Savings:
-    """The sides that save in one pool (3.4): later and larger claims of the subtree wait behind the saver."""
+    """The sides that save in one pool (3.4): later and larger claims of the subtree wait behind the saver.
 
-    def __init__(self, world: World, policy: Policy, pool: str, now_ms: int) -> None:
+    But none that is due more (3.2) behind one that is not, by the scales as they are.
+    """
+
+    def __init__(self, world: World, policy: Policy, pool: str, now_ms: int, scales: Scales) -> None:
         self._world = world
         self._policy = policy
         self._pool = pool
+        self._scales = scales
         self._savers: list[Saver] = []
         for key, reason in world.reasons_of("placement").items():
             waiting = world.line.classes.get(key)
@@ -150,7 +156,8 @@ class Savings:
             # The reason is the class's, the wait the claim's: who came into the class later has not waited so long.
             since_ms = max(reason.since_ms, world.jobs[job].waiting_since_ms)
             if now_ms - since_ms >= policy.saving_after_ms:
-                self._savers.append(Saver(reason.evidence.level, key, job, admitted))
+                due_more = scales.is_below(waiting.sample.budget, policy.due_first_permille)
+                self._savers.append(Saver(reason.evidence.level, key, job, admitted, due_more))
         self._savers.sort(key=lambda saver: (saver.admitted, saver.job))
 
     def refuses(self, pick: Pick) -> Refusal | None:
@@ -162,7 +169,9 @@ class Savings:
             return None
         path = self._world.tree.path(of.budget)
         admitted = self._world.jobs[pick.job].admitted
+        is_due_more = self._scales.is_below(of.budget, self._policy.due_first_permille)
         for saver in self._savers:
-            if saver.level in path and saver.key != of.key and admitted > saver.admitted:
+            is_behind = saver.is_due_more or not is_due_more
+            if is_behind and saver.level in path and saver.key != of.key and admitted > saver.admitted:
                 return Reason.SAVING, Evidence(pool=self._pool, claim=saver.job, level=saver.level)
         return None

@@ -115,7 +115,7 @@ class _PoolPlacement:
         largest_host = max(self._room.size.values(), default=0)
         self._largest_host = largest_host
         self._caps = Caps(world, policy, rank, self._room, largest_host)
-        self._savings = Savings(world, policy, rank.pool, now_ms)
+        self._savings = Savings(world, policy, rank.pool, now_ms, self._picker.scales)
         self._promises_left = policy.promises_per_pool - sum(p.pool == rank.pool for p in world.promises.values())
         self._proofs_left = MAX_PROOFS
         self._unprovable: set[tuple[Shape, Signature]] = set()

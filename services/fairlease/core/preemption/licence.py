@@ -2,8 +2,9 @@
 
 Idle work yields to every claim above it. Budgeted work that is past its window yields to a claim
 whose side stands below 1 and would, with the new window, still stand more than the margin below the
-victim's side (5.2). A debug claim needs no margin, and may also ask its own leaf's work to leave,
-but never other work of the lane.
+victim's side (5.2). Where the policy says what is due first, the two leaves count too: who is due more
+is shielded from who is not, and gets back what that one holds beyond its due. A debug claim needs no
+margin, and may also ask its own leaf's work to leave, but never other work of the lane.
 """
 
 from fairlease.core.fairshare.scales import Node, Scales, outweighs
@@ -67,7 +68,10 @@ class Permit:
         return self._signature
 
     def _bits(self, leaves: tuple[BudgetId, ...]) -> int:
-        """`over` of every leaf at once: each pair of sides is compared once, however many leaves lie behind it."""
+        """`over` of every leaf at once: each pair of sides is compared once, however many leaves lie behind it.
+
+        Leaf by leaf only what those hold that have their due, where ours has not (3.6).
+        """
         if self.licence is Licence.IDLE:
             return 0
         is_debug, bits = self.licence is Licence.DEBUG, 0
@@ -76,12 +80,13 @@ class Permit:
                 bits |= behind
         if is_debug:
             return bits | 1 << leaves.index(self.leaf) if self.leaf in leaves else bits
-        owed, own = self._scales.below(leaves, self._due_first_permille), self._scales.nodes.get(self.leaf)
-        if own is None or not self._is_owed(own):
-            return bits & ~owed
-        for place, leaf in enumerate(leaves):
-            if not (bits | owed) >> place & 1 and leaf in self._scales.nodes:
-                bits |= self._outweighs(own, self._scales.nodes[leaf]) << place
+        own = self._scales.nodes.get(self.leaf)
+        due_more, others = self._scales.parted(leaves, self._due_first_permille)
+        if own is None or not self._is_due_more(own):
+            return bits & ~due_more
+        for bit, other in others if own.is_under else ():
+            if not bits & bit and self._outweighs(own, other):
+                bits |= bit
         return bits
 
     def comparison(self, victim: BudgetId) -> tuple[Node, Node] | None:
@@ -90,7 +95,7 @@ class Permit:
         if sides is None:
             return None
         own, other = self._scales.nodes[self.leaf], self._scales.nodes[victim]
-        return (own, other) if self._is_owed(other) and not self._is_owed(own) else sides
+        return (own, other) if self._is_shielded(own, other) else sides
 
     def _new_gpu_ms(self, ours: Node) -> int:
         """The new window as it counts against this side: at most the policy's part of what the side is entitled to."""
@@ -107,14 +112,17 @@ class Permit:
         if sides is None:
             return False
         own, other = self._scales.nodes[self.leaf], self._scales.nodes[victim]
-        if self._is_owed(other) and not self._is_owed(own):
+        if self._is_shielded(own, other):
             return False
-        is_surplus = self._is_owed(own) and not self._is_owed(other)
-        return self._outweighs(*sides) or (is_surplus and self._outweighs(own, other))
+        return self._outweighs(*sides) or (self._is_shielded(other, own) and self._outweighs(own, other))
 
-    def _is_owed(self, leaf: Node) -> bool:
+    def _is_due_more(self, leaf: Node) -> bool:
         """Whether the leaf is due more (3.2), which the lane does not ask."""
         return leaf.is_below(self._due_first_permille)
+
+    def _is_shielded(self, claimant: Node, victim: Node) -> bool:
+        """Whether of the two leaves the victim's alone is due more (3.6)."""
+        return self._is_due_more(victim) and not self._is_due_more(claimant)
 
     def _outweighs(self, ours: Node, theirs: Node) -> bool:
         """Whether the side stands low enough for this licence, and rule 5.2 holds."""
