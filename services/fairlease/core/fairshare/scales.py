@@ -123,7 +123,7 @@ class Scales:
         return node is not None and node.is_below(permille)
 
     def parted(self, leaves: tuple[BudgetId, ...], permille: int) -> Parted:
-        """These leaves by whether they stand below so much; bit k is for the k-th leaf. Kept till somebody is charged."""
+        """These leaves by whether they stand below so much; bit k is for the k-th. Kept until somebody is charged."""
         if not permille:
             return 0, []
         if self._parted_at != (self.version, permille) or self._parted_of is not leaves:
