@@ -244,7 +244,8 @@ class Why(View, frozen=True, kw_only=True, tag_field="kind", tag="Why"):
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     """One waiting job in the order of being tried: its partition, its leaf's standing, and what it may evict.
 
-    `path` is the leaf and its ancestors with their standings in permille, leaf first.
+    `path` is the leaf and its ancestors with their standings in permille, leaf first. One whose leaf `is_due_more`
+    comes before all budgeted ones that are not, whatever stands above them (3.2).
     """
 
     rank: int
@@ -256,6 +257,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     min_runtime_ms: int
     path: tuple[tuple[str, int], ...]
+    is_due_more: bool
     reason: str
 
 
@@ -388,10 +390,19 @@ class ReportRow(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[BudgetFigures, ...]
 
 
+class NumberChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A number of the policy that a change would leave otherwise: `now` in force, or by the change before it."""
+
+    number: str
+    now: Any
+    then: Any
+
+
 class ProposalRow(msgspec.Struct, frozen=True, kw_only=True):
     """One open proposal (10.1): `position`, `log_digest` and `change` are what a report must name.
 
-    `changes` are the commands that it would carry out, `forced_by` is who wants it without a report, else empty.
+    `changes` are the commands that it would carry out, and `numbers` for each of them the policy's numbers that would
+    be others: what a command leaves out is the default. `forced_by` is who wants it without a report, else empty.
     """
 
     proposal: str
@@ -401,6 +412,7 @@ class ProposalRow(msgspec.Struct, frozen=True, kw_only=True):
     log_digest: str
     change: str
     changes: tuple[dict[str, Any], ...]
+    numbers: tuple[tuple[NumberChange, ...], ...]
     reports: tuple[ReportRow, ...]
     forced_by: str
     is_stale: bool

@@ -30,8 +30,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     much of `patience_ms` (5.5). `leaf_order` is that of leaves which ask for none, `fifo`, of their own (3.2).
     `half_life_ms` 0 is no fade (2.8). `margin_permille` is in standing (5.2), and `licence_window_permille` is how
     much of a side's entitlement a new window counts there at most, 0 for all of it. Leaves that stand below
-    `due_first_permille` come before those that do not, and may evict what those hold past its window, 0 for none (3.2,
-    3.6). `move_gain_ms` is in how long a
+    `due_first_permille` of 1 are due more: they come before those that do not, and may evict work of those that is past
+    its window, 0 for none (3.2, 3.6). `move_gain_ms` is in how long a
     hole must be worth what moving the work beside it loses, 0 for no moves (5.8); `saving_*` rule 3.4: after how
     long a side saves, and how large a later claim may still pass, in GPUs x window; `promise_*` rule 6: how many at
     once, on how much of a pool, how long ahead at most for each host of the gang, 0 for any, and how much earlier a

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fairlease.cli.exits import CONTRACT, FAILED, OK, USAGE
-from fairlease_schemas.explain import PolicyView, ProposalRow, ProposalsView, ReportRow
+from fairlease_schemas.explain import NumberChange, PolicyView, ProposalRow, ProposalsView, ReportRow
 from fairlease_schemas.job import Problem
 from fairlease_schemas.policy import Policy
 from fairlease_schemas.simulated import BudgetFigures, Figures, Source
@@ -41,6 +41,7 @@ ROW = ProposalRow(
     log_digest="ab" * 32,
     change="cd" * 32,
     changes=({"type": "change-budget", "budget": "vision", "weight": 3},),
+    numbers=((),),
     reports=(REPORT,),
     forced_by="",
     is_stale=False,
@@ -188,6 +189,25 @@ def test_proposals_are_shown_with_what_stands_in_their_way(cell: Cell) -> None:
     assert "ef" * 32 in lines[1]
     cell.plan.replies["proposals"] = ProposalsView(rows=(), as_of=AS_OF)
     assert "no open proposals" in cell.run("policy", "proposals").out
+
+
+def test_of_a_policy_that_is_proposed_only_what_it_changes_is_shown(cell: Cell) -> None:
+    """Numbers that are as they are in force stand in the command too, and would hide the one that is not."""
+    # rule: 10.1
+    numbers = (
+        NumberChange(number="due_first_permille", now=500, then=0),
+        NumberChange(number="patience_ms", now=60_000, then=300_000),
+        NumberChange(number="change_gate", now="reported", then=""),
+    )
+    command = {"type": "change-policy", "name": "zero", "policy": {"margin_permille": 7}}
+    row = msgspec.structs.replace(ROW, changes=(command,), numbers=(numbers,))
+    same = msgspec.structs.replace(ROW, proposal="same", changes=(command,), numbers=((),))
+    cell.plan.replies["proposals"] = ProposalsView(rows=(row, same), as_of=AS_OF)
+    out = cell.run("policy", "proposals").out
+    told = 'policy zero: due_first_permille 500 to 0, patience_ms 1m to 5m, change_gate "reported" to ""'
+    assert told in " ".join(out.split())
+    assert "policy zero: the numbers in force" in out
+    assert "margin_permille" not in out
 
 
 def row_of(text: str, figure: str) -> list[str]:

@@ -219,6 +219,7 @@ def test_shares_and_rank_fit_eighty_columns() -> None:
         gpus=1024,
         min_runtime_ms=5_400_000,
         path=(("team-a", 1_050), ("research", 990)),
+        is_due_more=True,
         reason="window-overshare",
     )
     for view in (SharesView(rows=(row,), as_of=AS_OF), RankView(rows=(ranked,), as_of=AS_OF)):

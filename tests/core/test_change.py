@@ -141,6 +141,27 @@ def test_of_a_report_what_differs_most_is_kept_for_whoever_is_to_accept_it() -> 
     assert (told.before, told.after) == (GOOD, GOOD)
 
 
+def test_of_a_proposal_is_told_what_is_in_force_and_what_would_be() -> None:
+    """A number that goes back to its default is a change, and one that stays is none; the next is told by the first."""
+    # rule: 10.1
+    cell = gated()
+    first = replace(GATED, due_first_permille=500, window_bounds=GATED.window_bounds[2:])
+    changes = (
+        ChangePolicy(name="first", policy=first),
+        ChangeBudget(budget="a", weight=2),
+        ChangePolicy(name="second", policy=Policy()),
+    )
+    cell.say(ProposeChange(proposal="both", changes=changes), "lead")
+    (row,) = proposals_view(cell.world).rows
+    told = [{one.number: (one.now, one.then) for one in of} for of in row.numbers]
+    now, then = (msgspec.to_builtins(bounds) for bounds in (GATED.window_bounds, first.window_bounds))
+    assert told == [
+        {"due_first_permille": (0, 500), "window_bounds": (now, then)},
+        {},
+        {"due_first_permille": (500, 0), "window_bounds": (then, now), "change_gate": ("reported", "")},
+    ]
+
+
 def test_of_many_reports_the_newest_are_kept() -> None:
     cell = gated()
     proposal = proposed(cell, WIDE)

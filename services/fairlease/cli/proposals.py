@@ -2,9 +2,11 @@
 
 from typing import Any, Final
 
+import msgspec
+
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.wording import ago, foot, length, share
-from fairlease_schemas.explain import ProposalRow, ProposalsView, ReportRow
+from fairlease_schemas.explain import NumberChange, ProposalRow, ProposalsView, ReportRow
 from fairlease_schemas.simulated import BudgetFigures, Figures, SimulatedChange, Source
 
 _NONE: Final = "no open proposals, `fairlease policy set NAME --set NUMBER=VALUE --propose PROPOSAL` makes one; "
@@ -27,7 +29,7 @@ def proposals(view: ProposalsView, now_ms: int, style: Style, *, is_quiet: bool)
             row.proposal if not place else "",
             row.author if not place else "",
             ago(row.at_ms, now_ms) if not place else "",
-            "; ".join(map(_change, row.changes)) if not place else "",
+            "; ".join(map(_change, row.changes, row.numbers)) if not place else "",
             _standing(row) if not place else "",
             report,
         )
@@ -85,18 +87,21 @@ def _standing(row: ProposalRow) -> str:
     return "reported" if row.reports else "to simulate"
 
 
-def _change(change: dict[str, Any]) -> str:
-    """One change in a few words."""
+def _change(change: dict[str, Any], numbers: tuple[NumberChange, ...]) -> str:
+    """One change in a few words: of a policy what it would leave otherwise than it is."""
     if change["type"] == "change-budget":
         rest = {key: value for key, value in change.items() if key not in ("type", "budget", "reason")}
         return f"budget {change['budget']} " + " ".join(f"{key}={value}" for key, value in rest.items())
-    numbers = list(change["policy"].items())
     more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
-    told = " ".join(f"{key}={_value(key, value)}" for key, value in numbers[:_SHOWN] if not isinstance(value, list))
-    return f"policy {change['name']} {told}{more}"
+    told = ", ".join(
+        f"{one.number} {_value(one.number, one.now)} to {_value(one.number, one.then)}" for one in numbers[:_SHOWN]
+    )
+    return f"policy {change['name']}: {told or 'the numbers in force'}{more}"
 
 
 def _value(key: str, value: Any) -> str:  # noqa: ANN401 - one number of a policy
-    """The value as `--set` takes it: lengths with their units."""
+    """The value as people read it: lengths with their units, lists and text as JSON."""
+    if not isinstance(value, int):
+        return msgspec.json.encode(value).decode()
     is_length = key.endswith("_ms") and not key.endswith("_gpu_ms") and isinstance(value, int)
     return length(value) if is_length else str(value)

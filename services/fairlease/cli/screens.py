@@ -176,7 +176,8 @@ def _rank(view: RankView, style: Style, *, is_quiet: bool) -> str:
             row.partition,
             str(row.gpus),
             length(row.min_runtime_ms) if row.min_runtime_ms else "idle",
-            " < ".join(f"{name} {share(permille)}" for name, permille in row.path),
+            " in ".join(f"{name} {share(permille)}" for name, permille in row.path)
+            + (", due more" if row.is_due_more else ""),
             row.licence,
             row.reason,
         )

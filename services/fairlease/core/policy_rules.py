@@ -116,7 +116,7 @@ def _choices(policy: Policy) -> Iterator[Problem]:
         way_out = f"write {FAIL} or {RESTART}, or leave it out"
         yield Problem(field="policy.on_resume_refused", rule="8.3", value=value, limit=limit, way_out=way_out)
     if policy.change_gate not in ("", REPORTED):
-        way_out = f"write {REPORTED}, or leave it out"
+        way_out = f"write {REPORTED}, or nothing (`change_gate=`) for no gate"
         yield Problem(
             field="policy.change_gate", rule="10.1", value=policy.change_gate[:80], limit=REPORTED, way_out=way_out
         )

@@ -6,6 +6,7 @@ functions that decide it.
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from fairlease.core.line import class_key
 from fairlease.core.membership import LEAD, MEMBER, is_everybodys
 from fairlease.core.outlook import Outlooks
 from fairlease.core.world import World
+from fairlease_schemas.commands import Change, ChangePolicy
 from fairlease_schemas.cycle import Licence, PoolRank
 from fairlease_schemas.explain import (
     AsOf,
@@ -30,6 +32,7 @@ from fairlease_schemas.explain import (
     HostRow,
     HostsView,
     JobView,
+    NumberChange,
     PolicyView,
     ProposalRow,
     ProposalsView,
@@ -42,6 +45,7 @@ from fairlease_schemas.explain import (
     SharesView,
 )
 from fairlease_schemas.ids import BudgetId, HostId, JobId
+from fairlease_schemas.policy import Policy
 
 MAX_EVIDENCE = 8
 """Parts of an attempt whose evidence is named: one of two thousand hosts stays one message."""
@@ -116,6 +120,7 @@ def _rank_row(world: World, pool: str, picker: Picker, pick: Pick, place: int) -
         gpus=of.hosts * of.gpus_per_host,
         min_runtime_ms=of.min_runtime_ms,
         path=tuple((node.name, node.permille) for node in picker.scales.path(of.budget)),
+        is_due_more=world.policy is not None and picker.scales.is_below(of.budget, world.policy.due_first_permille),
         reason=reason_code(world, world.jobs[pick.job]),
     )
 
@@ -380,8 +385,27 @@ def policy_view(world: World) -> PolicyView:
     return PolicyView(name=world.policy_name, policy=numbers | {"window_bounds": bounds}, as_of=as_of(world))
 
 
+def _numbers(policy: Policy | None, changes: tuple[Change, ...]) -> tuple[tuple[NumberChange, ...], ...]:
+    """For each change the policy's numbers that it would leave otherwise than they are when its turn has come."""
+    found: list[tuple[NumberChange, ...]] = []
+    for change in changes:
+        if not isinstance(change, ChangePolicy):
+            found.append(())
+            continue
+        now, then = _told(policy), _told(change.policy)
+        found.append(tuple(NumberChange(number=n, now=now.get(n), then=v) for n, v in then.items() if now.get(n) != v))
+        policy = change.policy
+    return tuple(found)
+
+
+def _told(policy: Policy | None) -> dict[str, Any]:
+    """Every number of a policy, defaults written out, as an answer has them; none of no policy."""
+    numbers: dict[str, Any] = msgspec.to_builtins({} if policy is None else msgspec.structs.asdict(policy))
+    return numbers
+
+
 def proposals_view(world: World) -> ProposalsView:
-    """Open proposals, with what they would change and the reports on them."""
+    """Open proposals, with what they would change of what is in force and the reports on them."""
     policy = world.policy
     rows = [
         ProposalRow(
@@ -392,6 +416,7 @@ def proposals_view(world: World) -> ProposalsView:
             log_digest=one.log_digest,
             change=one.change,
             changes=tuple(msgspec.to_builtins(one.changes)),
+            numbers=_numbers(policy, one.changes),
             reports=tuple(
                 ReportRow(digest=digest, **msgspec.structs.asdict(report)) for digest, report in one.reports.items()
             ),

@@ -85,9 +85,9 @@ REASONS: Final[dict[str, Words]] = {
     },
     Reason.WINDOW_OVERSHARE: {
         "en": "with its window budget {level} would stand at {standing_permille} of 1000, and {other} stands at "
-        "{other_permille}: not enough below it to ask its work to leave",
+        "{other_permille}: too high to ask its work to leave",
         "zh": "计入此窗口后预算 {level} 的已用份额为千分之 {standing_permille}，{other} 为千分之 {other_permille}："
-        "差距不足以请其任务让出",
+        "份额过高，不能请其任务让出",
     },
     Reason.CAPACITY: {
         "en": "it needs {needed_gpus:GPU} in pool {pool}, and {free_gpus} {free_gpus:is|are} free",
