@@ -37,8 +37,6 @@ EIGHT_DAYS = {
     "promises.broken": {"most": 0},
 }
 """What our policy holds over eight days of one seed, in which a large gang waits long or not at all."""
-NOT_REACHED = {"fulfilment.mean"}
-"""What must hold and is missed by a little, as docs/policy.md says with its figures: nothing else may be."""
 
 
 def limits_in(folder: Path, limits: dict[str, dict[str, float]]) -> str:
@@ -92,7 +90,5 @@ def test_eight_days_of_one_seed_hold_what_our_policy_is_for(capsys: pytest.Captu
 
 
 @pytest.mark.long
-def test_thirty_days_of_twenty_seeds_hold_all_that_was_reached(capsys: pytest.CaptureFixture[str]) -> None:
-    code, missed = held(capsys, "lab-1024", "--seeds", "1-20")
-    assert code == bool(missed)
-    assert missed <= NOT_REACHED
+def test_thirty_days_of_twenty_seeds_hold_all_that_must(capsys: pytest.CaptureFixture[str]) -> None:
+    assert held(capsys, "lab-1024", "--seeds", "1-20") == (0, set())
