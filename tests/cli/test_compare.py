@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,19 @@ def test_figures_of_seeds_come_as_data_and_as_a_page(capsys: pytest.CaptureFixtu
     figures = found["policies"]["budget-window"]
     assert figures["occupancy"]["min"] <= figures["occupancy"]["median"] <= figures["occupancy"]["max"] <= 1
     assert page.read_text(encoding="utf-8").startswith('<!DOCTYPE html>\n<html lang="zh-Hans">')
+
+
+def test_what_is_missed_is_told_with_what_it_had_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    must = tmp_path / "must.toml"
+    must.write_text('"occupancy" = { least = 1.5, most = 2 }\n"jobs.finished" = { least = 1000 }\n')
+    code, out, _ = told(capsys, "--policies", "budget-window", *TINY, "--must", str(must))
+    first, second = [line for line in out.splitlines() if line.startswith("missed: ")]
+    assert code == 1
+    assert re.fullmatch(
+        r"missed: occupancy \(occupancy\) of budget-window is [0-9.]+ %, must be at least 150.0 % and at most 200.0 %",
+        first,
+    )
+    assert re.fullmatch(r"missed: jobs.finished.* of budget-window is [0-9]+, must be at least 1,000", second)
 
 
 def full(*_: object) -> None:

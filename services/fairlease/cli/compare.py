@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, Final
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         )
     found = compared(args.policies, reports, missing, limits, _frame(args, reports[0]))
     if output.form in ("table", "wide"):
-        print_text(table_of(found, output.style, args.lang))
+        print_text(table_of(found, limits, output.style, args.lang))
     else:
         print_data(output.form, msgspec.json.encode(found), found.policies)
     if args.html:
@@ -202,8 +202,11 @@ def _frame(args: argparse.Namespace, report: Data) -> Data:
     }
 
 
-def table_of(found: Comparison, style: Style, lang: str) -> str:
-    """The figures that are told first, medians with their ranges below; as many policies side by side as fit."""
+def table_of(found: Comparison, limits: Mapping[str, Limit], style: Style, lang: str) -> str:
+    """The figures that are told first, medians with their ranges below; as many policies side by side as fit.
+
+    Then what has no figures, and what misses its limit.
+    """
     names = {name: words[lang] for name, words in FIGURES.items()}
     room = style.width - max(map(cell_width, names.values()))
     blocks: list[list[str]] = [[]]
@@ -221,9 +224,18 @@ def table_of(found: Comparison, style: Style, lang: str) -> str:
     medians = "medians over the seeds, below them the least and the most\n" if len(found.seeds) > 1 else ""
     runs = f"{medians}{count(len(found.runs), 'run')}, {seeds}, {where}"
     told = [*parts, f"{runs}\nworkload {found.workload_digest}\nresult   {found.digest}\n"]
-    told += [f"no figures: {one.policy}, seed {one.seed}: {one.why}\n" for one in found.missing]
-    told += [f"missed: {name} of {next(iter(found.policies))}\n" for name in found.missed]
-    return "\n".join(told)
+    told += ["".join(f"no figures: {one.policy}, seed {one.seed}: {one.why}\n" for one in found.missing)]
+    told += ["".join(_missed(found, name, limits[name], names.get(name, "")) for name in found.missed)]
+    return "\n".join(part for part in told if part)
+
+
+def _missed(found: Comparison, name: str, limit: Limit, title: str) -> str:
+    """A figure of the first policy that misses its limit: by what name, what it is, and what it had to be."""
+    policy, figures = next(iter(found.policies.items()))
+    bounds = (("at least", limit.least), ("at most", limit.most))
+    must = " and ".join(f"{word} {shown(name, bound)}" for word, bound in bounds if bound is not None)
+    value = shown(name, figures[name].median) if name in figures else "absent"
+    return f"missed: {name}{f' ({title})' if title else ''} of {policy} is {value}, must be {must}\n"
 
 
 def _block(policies: dict[str, dict[str, Range]], names: dict[str, str], style: Style) -> str:
