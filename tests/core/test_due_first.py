@@ -108,6 +108,17 @@ def test_what_a_leaf_holds_beyond_its_due_leaves_for_one_that_is_due_more(
     assert bool(at_once[2]) is may_evict, "asked of all leaves at once it is the same"
 
 
+def test_an_ancestor_is_nobody_to_be_compared_with() -> None:
+    """Jobs are in leaves alone (1.1); were there some above them, both ways to ask would say the same."""
+    # rule: 3.6
+    nodes = (node("x", 1_500), node("y", 0, "x"), node("z", 0, "y"))
+    for claimant in ("z", "x"):
+        permit = Permit(Scales(nodes), claimant, UNDER, window_gpu_ms=0, margin_permille=20, due_first_permille=1_000)
+        asked = [permit.over(victim) for victim in ("x", "y", "z")]
+        again = Permit(Scales(nodes), claimant, UNDER, window_gpu_ms=0, margin_permille=20, due_first_permille=1_000)
+        assert (asked, again.signature(("x", "y", "z"))[2]) == ([False] * 3, 0)
+
+
 def test_the_new_window_counts_in_the_comparison_of_leaves() -> None:
     # rule: 3.6 5.2
     scales = Scales(tree(900, 1_100, org=990, lab=980))

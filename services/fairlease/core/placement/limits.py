@@ -139,7 +139,7 @@ class Saver(msgspec.Struct, frozen=True):
 class Savings:
     """The sides that save in one pool (3.4): later and larger claims of the subtree wait behind the saver.
 
-    But none that is due more (3.2) behind one that is not, by the scales as they are.
+    But none that is due more (3.2) behind one that is not, or was not when the walk began.
     """
 
     def __init__(self, world: World, policy: Policy, pool: str, now_ms: int, scales: Scales) -> None:

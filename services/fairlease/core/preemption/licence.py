@@ -85,7 +85,7 @@ class Permit:
         if own is None or not self._is_due_more(own):
             return bits & ~due_more
         for bit, other in others if own.is_under else ():
-            if not bits & bit and self._outweighs(own, other):
+            if not bits & bit and self._outweighs(own, other) and self._scales.sides(self.leaf, other.name):
                 bits |= bit
         return bits
 
