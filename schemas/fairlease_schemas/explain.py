@@ -257,7 +257,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     min_runtime_ms: int
     path: tuple[tuple[str, int], ...]
-    is_due_more: bool
+    is_due_more: bool = False
     reason: str
 
 
@@ -412,7 +412,7 @@ class ProposalRow(msgspec.Struct, frozen=True, kw_only=True):
     log_digest: str
     change: str
     changes: tuple[dict[str, Any], ...]
-    numbers: tuple[tuple[NumberChange, ...], ...]
+    numbers: tuple[tuple[NumberChange, ...], ...] = ()
     reports: tuple[ReportRow, ...]
     forced_by: str
     is_stale: bool

@@ -1,5 +1,6 @@
 """The screen of proposed changes: what each would change, what a simulation found, and whether it may be accepted."""
 
+from itertools import starmap, zip_longest
 from typing import Any, Final
 
 import msgspec
@@ -29,7 +30,7 @@ def proposals(view: ProposalsView, now_ms: int, style: Style, *, is_quiet: bool)
             row.proposal if not place else "",
             row.author if not place else "",
             ago(row.at_ms, now_ms) if not place else "",
-            "; ".join(map(_change, row.changes, row.numbers)) if not place else "",
+            "; ".join(starmap(_change, zip_longest(row.changes, row.numbers, fillvalue=()))) if not place else "",
             _standing(row) if not place else "",
             report,
         )
