@@ -120,7 +120,7 @@ def test_a_table_of_many_policies_fits_eighty_columns(lang: str) -> None:
         "wait": {"all": {"p50_s": 12345.0, "p90_s": 99999.0}},
     }
     reports = [report(name, seed, **figures, occupancy=0.9 + seed / 100) for name in names for seed in (1, 2, 3)]
-    text = table_of(compared(names, reports, (), {}, FRAME), Style(80, has_color=False, is_wide=False), lang)
+    text = table_of(compared(names, reports, (), {}, FRAME), {}, Style(80, has_color=False, is_wide=False), lang)
     lines = text.splitlines()
     assert max(len(line.encode("gbk")) for line in lines) <= 80
     assert all(any(name in line for line in lines) for name in names)
