@@ -289,7 +289,7 @@ async def test_a_client_that_does_not_say_what_it_saw_gets_no_more_than_a_window
     while "all-done" not in bus.text():
         await bus.type(slow, seen=len(bus.text()))
         await asyncio.sleep(0)
-    assert (bench.directory(part).path / "printed").exists()
+    await until((bench.directory(part).path / "printed").exists, "what it does after its last line")
 
 
 async def test_keys_that_the_job_does_not_take_stay_with_the_client(bench: Bench, bus: Bus, sessions: Sessions) -> None:

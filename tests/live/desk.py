@@ -177,6 +177,15 @@ class Desk:
             return {}
         return dict(json.loads(reply.data))
 
+    async def ended(self, job: str) -> dict[str, Any]:
+        """The explainer's view of a job that is over, once it has read so far: the log may be ahead of it."""
+
+        async def view() -> dict[str, Any] | None:
+            told = await self.ask("explainer", "job", {"job": job})
+            return told if told.get("end") else None
+
+        return dict(await eventually(view, f"the explainer tells the end of {job}"))
+
     async def event(self, job: str, *tags: str, count: int = 1) -> dict[str, Any]:
         """The job's `count`-th event with one of these tags, once it is in the log; fails when the job is refused."""
 

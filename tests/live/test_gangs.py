@@ -83,7 +83,7 @@ async def test_the_ranks_of_a_gang_meet_where_they_are_told_and_all_succeed(cell
     for job in jobs:
         assert tags(cell, job) == ["part-ready"] * 4 + ["attempt-started"] * 4
         (said,) = [event["rendezvous"] for event in cell.journal.of_job(job, "part-ready") if "rendezvous" in event]
-        view = await cell.ask("explainer", "job", {"job": job})
+        view = await cell.ended(job)
         assert view["attempts"][0]["rendezvous"] == f"127.0.0.1:{said['port']}"
     await cell.judge()
 

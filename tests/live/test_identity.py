@@ -67,7 +67,7 @@ async def test_a_job_of_an_account_without_a_user_fails_to_start_and_says_which_
     await cell.over(job)
     (gone,) = cell.journal.of_job(job, "part-gone")
     if IS_ROOT:
-        view = await cell.ask("explainer", "job", {"job": job})
+        view = await cell.ended(job)
         assert (gone["end"], view["end"]) == ("start-failed", "start-failed")
         told = f"account ci has no user on this host: add a line 'ci USER' to {cell.home.parent / 'users'}"
         assert view["attempts"][0]["detail"] == told
