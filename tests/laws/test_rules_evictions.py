@@ -110,16 +110,7 @@ class EveryVictimIsLicensed(Law):
         # Where a fault left the claim a part of its hosts, its window is among the promised by now (2.5, 7.7).
         is_new = kept is None or kept.pool != pool
         new_gpu_ms = claim.gpus * slow.window_ms(claim) if is_new else 0
-        side = naive.Side(
-            claim.budget,
-            event.licence,
-            new_gpu_ms,
-            numbers,
-            tree,
-            policy.margin_permille,
-            policy.licence_window_permille,
-            policy.due_first_permille,
-        )
+        side = naive.side_of(policy, claim.budget, event.licence, new_gpu_ms, numbers, tree)
         assert naive.is_outweighed(side, victim.budget), f"{event.claim} evicts {event.attempt}: {numbers}"
 
 

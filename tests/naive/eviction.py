@@ -55,6 +55,19 @@ class Side(NamedTuple):
         return 1000 * self.numbers[leaf].spent < self.due_first_permille * self.numbers[leaf].entitled
 
 
+def side_of(
+    policy: Policy,
+    leaf: str,
+    licence: Licence,
+    window_gpu_ms: int,
+    numbers: dict[str, standing.Number],
+    tree: standing.Tree,
+) -> Side:
+    """The claim by this policy's numbers."""
+    margin, part, due = policy.margin_permille, policy.licence_window_permille, policy.due_first_permille
+    return Side(leaf, licence, window_gpu_ms, numbers, tree, margin, part, due)
+
+
 def tenants(world: World, policy: Policy, pool: str, now_ms: int) -> list[Tenant]:
     """Everybody who holds something in the pool."""
     found = []

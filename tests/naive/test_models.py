@@ -138,8 +138,7 @@ def _sides(cell: Living, history: books.History, pool: str) -> list[tuple[slow.S
     found = []
     for leaf in cell.leaves:
         for licence, window in ((Licence.UNDER_SHARE, MINUTE), (Licence.UNDER_SHARE, HOUR), (Licence.DEBUG, MINUTE)):
-            margin, part, due = policy.margin_permille, policy.licence_window_permille, policy.due_first_permille
-            side = slow.Side(leaf, licence, GPUS * window, numbers, tree, margin, part, due)
+            side = slow.side_of(policy, leaf, licence, GPUS * window, numbers, tree)
             permit = permit_for(policy, scales, leaf, licence, GPUS * window, is_counted=False)
             found.append((side, permit))
     return found

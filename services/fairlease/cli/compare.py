@@ -22,7 +22,7 @@ from fairlease.cli.table import Column, Style, cell_width, table
 from fairlease.cli.toml_file import toml_of
 from fairlease.cli.wording import count, length
 from fairlease.core.words import about
-from fairlease.simulator.comparison import Limit, compared, shown, span
+from fairlease.simulator.comparison import Limit, bounds_told, compared, shown, span
 from fairlease.simulator.crew import Play, played
 from fairlease.simulator.page.comparison import comparison_page
 from fairlease.simulator.page.file import problem_of_place, put
@@ -232,8 +232,7 @@ def table_of(found: Comparison, limits: Mapping[str, Limit], style: Style, lang:
 def _missed(found: Comparison, name: str, limit: Limit, title: str) -> str:
     """A figure of the first policy that misses its limit: by what name, what it is, and what it had to be."""
     policy, figures = next(iter(found.policies.items()))
-    bounds = (("at least", limit.least), ("at most", limit.most))
-    must = " and ".join(f"{word} {shown(name, bound)}" for word, bound in bounds if bound is not None)
+    must = bounds_told(limit, partial(shown, name))
     value = shown(name, figures[name].median) if name in figures else "absent"
     return f"missed: {name}{f' ({title})' if title else ''} of {policy} is {value}, must be {must}\n"
 

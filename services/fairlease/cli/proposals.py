@@ -104,5 +104,5 @@ def _value(key: str, value: Any) -> str:  # noqa: ANN401 - one number of a polic
     """The value as people read it: lengths with their units, lists and text as JSON."""
     if not isinstance(value, int):
         return msgspec.json.encode(value).decode()
-    is_length = key.endswith("_ms") and not key.endswith("_gpu_ms") and isinstance(value, int)
+    is_length = key.endswith("_ms") and not key.endswith("_gpu_ms")
     return length(value) if is_length else str(value)

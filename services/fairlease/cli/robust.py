@@ -16,7 +16,7 @@ from fairlease.cli.exits import CONTRACT, FAILED, INTERRUPTED, OK, USAGE, Comman
 from fairlease.cli.output import output_of, print_data, print_text
 from fairlease.cli.table import Column, Style, table
 from fairlease.cli.wording import count, length
-from fairlease.simulator.comparison import shown
+from fairlease.simulator.comparison import bounds_told, shown
 from fairlease.simulator.page.robustness import over
 from fairlease.simulator.robustness import (
     BROKEN,
@@ -167,9 +167,6 @@ def _lacking(one: Lacking) -> str:
 
 
 def _missed(one: Missed) -> str:
-    limits = [
-        f"{word} {value:g}" for word, value in (("at least", one.least), ("at most", one.most)) if value is not None
-    ]
     value = "absent" if one.value is None else f"{one.value:g}"
     seed = "the median" if one.seed is None else f"seed {one.seed}"
-    return f"{one.case}: {one.figure} of {seed} is {value}, must be {' and '.join(limits)}"
+    return f"{one.case}: {one.figure} of {seed} is {value}, must be {bounds_told(one, '{:g}'.format)}"

@@ -380,9 +380,8 @@ def drain_view(world: World, host: HostId) -> DrainView | None:
 def policy_view(world: World) -> PolicyView:
     """The policy in force with every number, defaults written out."""
     policy = world.policy
-    numbers = {} if policy is None else msgspec.structs.asdict(policy)
-    bounds = [msgspec.structs.asdict(b) for b in policy.window_bounds] if policy else []
-    return PolicyView(name=world.policy_name, policy=numbers | {"window_bounds": bounds}, as_of=as_of(world))
+    numbers = _told(policy) or {"window_bounds": []}
+    return PolicyView(name=world.policy_name, policy=numbers, as_of=as_of(world))
 
 
 def _numbers(policy: Policy | None, changes: tuple[Change, ...]) -> tuple[tuple[NumberChange, ...], ...]:

@@ -5,7 +5,7 @@ which run it was, is no figure. A median is one of the values, the lower of two 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,7 @@ from fairlease_schemas.comparison import (
     WaitChange,
     WhatIf,
 )
+from fairlease_schemas.robustness import Missed
 from fairlease_schemas.units import SECOND_MS
 
 Data = dict[str, Any]
@@ -54,6 +55,12 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if value is None:
             return False
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+def bounds_told(limit: Limit | Missed, told: Callable[[float], str]) -> str:
+    """What a limit asks for, in words: each bound that there is, as `told` writes it."""
+    bounds = (("at least", limit.least), ("at most", limit.most))
+    return " and ".join(f"{word} {told(bound)}" for word, bound in bounds if bound is not None)
 
 
 def figures_of(report: Mapping[str, Any]) -> dict[str, Number | None]:

@@ -6,9 +6,10 @@ its shape. Every number of a picture stands in a table of the same page.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
-from fairlease.simulator.comparison import shown
+from fairlease.simulator.comparison import bounds_told, shown
 from fairlease.simulator.page.paper import Html, joined, tag
 from fairlease.simulator.robustness import BROKEN, GAINS
 from fairlease_schemas.comparison import Range
@@ -284,10 +285,6 @@ def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _missed(one: Missed) -> str:
-    limits = [
-        f"{word} {shown(one.figure, value)}"
-        for word, value in (("at least", one.least), ("at most", one.most))
-        if value is not None
-    ]
+    must = bounds_told(one, partial(shown, one.figure))
     whose = "the median" if one.seed is None else f"seed {one.seed}"
-    return f"`{one.case}`: {one.figure} of {whose} is {shown(one.figure, one.value)}, must be {' and '.join(limits)}"
+    return f"`{one.case}`: {one.figure} of {whose} is {shown(one.figure, one.value)}, must be {must}"
